@@ -143,7 +143,7 @@ def total(lines: Sequence[Line]) -> float:
 
 
 CUSTOM_METRICS = 40
-"""What a low-traffic shop reports: each metric of docs/metrics.md with each value of its dimensions."""
+"""What a low-traffic shop reports: each metric with each value of its dimensions."""
 _MONTH_SECONDS = 30 * 86_400
 
 

@@ -114,7 +114,7 @@ def test_poison(drill: Drill, stack: Stack, tmp_path: Path) -> None:
     assert drill.goes_off("PaymentsDlqNotEmpty", "MessagesGivenUp")
     reason = {"REASON": "type: missing", "WHY": "drill"}
     record = f"--record {tmp_path / 'discarded.jsonl'}"
-    drill.run("PaymentsDlqNotEmpty", "python -m ops --stack NAME dlq discard", options=record, **reason)
+    drill.run("DlqNotEmpty", "python -m ops --stack NAME dlq discard", options=record, **reason)
     assert drill.is_over("PaymentsDlqNotEmpty", "MessagesGivenUp")
 
 
@@ -129,7 +129,7 @@ def test_a_key_that_stripe_revoked(drill: Drill, shop: Shop, stack: Stack) -> No
         assert drill.alarms.states()["OrdersNotCharged"] == OK
         shop.stripe.assign_api_key(new_key)
         drill.write("stripe-key.txt", new_key)
-        drill.run("StripeAccount", "aws secretsmanager put-secret-value", SECRET=stack.stripe_secret_arn)
+        drill.run("StripeRefuses", "aws secretsmanager put-secret-value", SECRET=stack.stripe_secret_arn)
         assert drill.is_paid(order_id)
         assert drill.is_over("StripeAccount", "StripeRefuses")
     finally:
@@ -179,7 +179,7 @@ def test_an_order_that_waits_for_a_person(drill: Drill, shop: Shop, stack: Stack
     )
     assert drill.goes_off("NeedsReview", "ReviewWaits")
     shop.stripe.clear_faults()
-    drill.run("NeedsReview", "python -m ops --stack NAME review resolve", options="--yes", ORDER=order_id)
+    drill.run("ReviewWaits", "python -m ops --stack NAME review resolve", options="--yes", ORDER=order_id)
     assert drill.is_paid(order_id)
     assert drill.is_over("NeedsReview", "ReviewWaits")
 

@@ -16,8 +16,8 @@ _SECONDS = 120
 
 def commands_of(entry: str) -> list[str]:
     """The command lines in an entry, in their order, without their comments."""
-    text = RUNBOOK.read_text().partition(f"\n## {entry}\n")[2]
-    section = re.split(r"\n##? ", text, maxsplit=1)[0]
+    text = re.split(rf"\n###? {entry}\n", RUNBOOK.read_text(), maxsplit=1)[1]
+    section = re.split(r"\n#{1,3} ", text, maxsplit=1)[0]
     blocks: list[str] = re.findall(r"(?ms)^ *```sh\n(.*?)^ *```", section)
     lines = [line.split(" # ")[0].strip() for block in blocks for line in block.splitlines()]
     return [line for line in lines if line]

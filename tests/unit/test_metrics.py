@@ -1,7 +1,6 @@
 """Metrics: CloudWatch's embedded metric format, once for each flush."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -101,39 +100,3 @@ def test_a_flush_of_nothing_writes_nothing(counts: Counts, capsys: pytest.Captur
     """Powertools would warn of it in the log of each invocation."""
     counts.flush()
     assert capsys.readouterr().out == ""
-
-
-# ---------------------------------------------------------------- docs/metrics.md
-
-
-SOURCE = "\n".join(path.read_text() for name in ("functions", "shared") for path in (PROJECT / name).rglob("*.py"))
-
-
-def counted() -> set[str]:
-    """The names of all metrics that the code counts, as regular expressions: `Reconciled.{…}` has a part in braces."""
-    takes_a_metric = re.findall(r"def (\w+)\([^()]*\bmetric: str", SOURCE)
-    calls = "|".join(["_?counts?", "_?gauge", "Metric", *takes_a_metric])
-    names = re.findall(rf'\b(?:{calls})\((?:[\w.]+, )*\s*f?"([^"]+)"(?:.* else f?"([^"]+)")?', SOURCE)
-    return {"Alarm", *(pattern_of(name) for each in names for name in each if name)}
-
-
-def pattern_of(name: str) -> str:
-    """A part in braces is only known at run time, but for whose row it is."""
-    parts = re.split(r"(\{[^}]+\})", name.replace("{row.subject}", "(Payment|Refund)"))
-    return "".join(r"\{\w+\}" if part.startswith("{") else part for part in parts)
-
-
-def test_what_is_counted_is_named_where_it_is_counted() -> None:
-    """As a text, or as a parameter `metric` whose texts are found: else the next test would not see it."""
-    known = r'f?"|Alarm\(|Metric\(|metric\)|stripe_request\('
-    assert re.findall(rf"\b(?:_?counts?|_?gauge)\((?!{known}).*", re.sub(r"def \w+\(", "", SOURCE)) == []
-
-
-def test_every_metric_is_documented_and_no_other() -> None:
-    """docs/metrics.md has one entry for each name that the code counts."""
-    rows = [line.split("|")[1] for line in (PROJECT / "docs/metrics.md").read_text().splitlines() if line[:3] == "| `"]
-    documented = [name for row in rows for name in re.findall(r"`(.+?)`", row)]
-    patterns = counted()
-    assert sorted(set(documented)) == sorted(documented)
-    assert [name for name in documented if not any(re.fullmatch(each, name) for each in patterns)] == []
-    assert [each for each in patterns if not any(re.fullmatch(each, name) for name in documented)] == []
