@@ -135,7 +135,7 @@ def test_no_module_depends_on_itself() -> None:
 
 
 def test_no_test_imports_another_test() -> None:
-    """What two tests share is in testing/ or a conftest.py: a test can be deleted without another one failing."""
+    """Tests share code through tests/support or a conftest.py, so a test can be deleted without another one failing."""
     importing = {
         name
         for name, path in modules_in("tests").items()
