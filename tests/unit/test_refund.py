@@ -337,3 +337,15 @@ def test_each_status_of_a_refund_at_stripe(service: RefundHarness, status: str, 
     assert service.deliver() == Done()
     row = service.row
     assert (row["state"], row["stripe_refund_id"], row.get("failure_code")) == (state, "re_0", code)
+
+
+def test_a_refusal_that_is_replayed_after_22_hours_is_followed_by_no_later_key(service: RefundHarness) -> None:
+    """Stripe may forget the first key soon: sent under the next one, the refund could be made again."""
+    service.io.faults["stripe_refund"] = "balance too low"
+    assert service.deliver() == BackOff()
+    service.passes(23 * HOUR)
+    assert service.deliver() == BackOff()
+    assert (service.row.get("key_number", 0), service.refunded) == (0, [])
+    service.passes(2 * HOUR)
+    assert service.deliver() == Done()
+    assert service.outcome == ("SUCCEEDED", [400])

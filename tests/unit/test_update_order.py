@@ -215,7 +215,7 @@ def test_an_outcome_that_is_emitted_again_changes_nothing(order: Order) -> None:
 # ---------------------------------------------------------------- the money
 
 
-@pytest.mark.parametrize("other", [{"amount_minor": 1}, {"currency": "USD"}])
+@pytest.mark.parametrize("other", [{"amount_minor": 1}, {"amount_minor": 3098}, {"currency": "USD"}])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_outcome_with_other_money_moves_the_order_to_review(
     order: Order, log: Log, kind: str, other: dict[str, Any]
