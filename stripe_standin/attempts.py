@@ -50,7 +50,7 @@ def finish_processing(account: Account, intent: PaymentIntent, *, succeed: bool)
     if intent.status != "processing":
         raise invalid("This PaymentIntent is not processing.", code="payment_intent_unexpected_state")
     method = payment_methods.find(account, intent.payment_method or "")
-    pending = account.charges[intent.latest_charge or ""]
+    pending = account.all(Charge)[intent.latest_charge or ""]
     if succeed:
         _charge(account, intent, method, key=None, pending=pending)
     else:
@@ -185,5 +185,5 @@ def _new_charge(account: Account, intent: PaymentIntent, method: PaymentMethod, 
         receipt_email=intent.receipt_email,
         idempotency_key=key,
     )
-    account.charges[charge.id] = charge
+    account.all(Charge)[charge.id] = charge
     return charge
