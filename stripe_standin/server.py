@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
-import requests
-
-from stripe_standin import admin_endpoints
+from stripe_standin import admin_endpoints, outgoing
 from stripe_standin.engine import StripeEngine
 from stripe_standin.errors import ApiError, invalid
 from stripe_standin.faults import ErrorResponse, Executed, Fault, FaultPlan, FaultRule
@@ -206,14 +204,14 @@ class StandIn(ThreadingHTTPServer):
                 events = list(self.engine.account.events)
             new, seen = events[min(seen, len(events)) :], len(events)
             if self.webhooks_by_themselves and new:
-                with suppress(requests.RequestException, ApiError):
+                with suppress(OSError, ApiError):
                     self._deliver_webhooks(new, None)
 
     def _deliver(self, event: dict[str, Any], url: str, secret: str) -> int:
         payload = json.dumps(event)
         header = signature(payload, secret, int(self.now()))
         headers = {"Stripe-Signature": header, "Content-Type": "application/json"}
-        return requests.post(url, payload, headers=headers, timeout=30).status_code
+        return outgoing.send("POST", url, payload, headers)[0]
 
 
 class _Handler(BaseHTTPRequestHandler):

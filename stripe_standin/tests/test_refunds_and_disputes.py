@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import stripe
 
-from tests.support.standin_account import Account
+from stripe_standin.tests.standin_account import Account
 
 
 def paid(account: Account, card: str = "pm_card_visa") -> stripe.PaymentIntent:

@@ -19,7 +19,7 @@ from stripe_standin.engine import StripeEngine
 from stripe_standin.faults import Fault, FaultRule
 from stripe_standin.messages import Request
 from stripe_standin.payment_intents import PaymentIntent
-from tests.contract.conftest import STRIPE_TYPES, TypeScript
+from stripe_standin.tests.typescript import NODE_MODULES, TypeScript
 
 CREATE = {"amount": "1099", "currency": "eur", "allowed_payment_method_types[0]": "card", "metadata[order_id]": "ord_1"}
 CARDS = (
@@ -183,8 +183,8 @@ def compile_errors(typescript: TypeScript, objects: list[tuple[str, Mapping[str,
 
 def test_the_types_are_of_the_pinned_api_version(typescript: TypeScript) -> None:
     """stripe-python, the npm package and the stand-in have the same API version."""
-    pinned = json.loads((STRIPE_TYPES / "stripe/package.json").read_text())["version"]
-    source = (STRIPE_TYPES / "stripe/cjs/apiVersion.js").read_text()
+    pinned = json.loads((NODE_MODULES / "stripe/package.json").read_text())["version"]
+    source = (NODE_MODULES / "stripe/cjs/apiVersion.js").read_text()
     assert API_VERSION in source, pinned
     assert stripe.api_version == API_VERSION
 
@@ -231,7 +231,7 @@ def test_every_status_and_event_type_is_recorded(recorded: list[tuple[str, Mappi
 )
 def test_enum_values_are_stripes(typescript: TypeScript, resource: str, type_: str, values: set[str]) -> None:
     """Statuses, reasons and error codes: the types allow any string, so their declarations are read."""
-    source = (STRIPE_TYPES / f"stripe/cjs/resources/{resource}.d.ts").read_text()
+    source = (NODE_MODULES / f"stripe/cjs/resources/{resource}.d.ts").read_text()
     # Nested objects have types of the same name.
     unions = re.findall(rf"^ +type {type_} = ([^;]*);", source, re.MULTILINE)
     assert values
