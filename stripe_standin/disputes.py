@@ -72,6 +72,7 @@ def open_dispute(account: Account, charge: Charge, reason: str = "fraudulent", a
     charge.disputed = True
     dispute.booked.append(balance.book_dispute(account, dispute.id, dispute.amount, charge.currency))
     account.emit("charge.dispute.created", dispute.as_json())
+    account.emit("charge.dispute.funds_withdrawn", dispute.as_json())
     return dispute
 
 

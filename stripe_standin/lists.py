@@ -10,7 +10,7 @@ from stripe_standin.account import Account
 from stripe_standin.balance import BalanceTransaction
 from stripe_standin.charges import Charge
 from stripe_standin.disputes import Dispute
-from stripe_standin.errors import invalid, missing, refused
+from stripe_standin.errors import invalid, missing, missing_parameter
 from stripe_standin.messages import Request
 from stripe_standin.parameters import allow, integer, values
 from stripe_standin.payment_intents import PaymentIntent
@@ -56,7 +56,7 @@ def refunds(account: Account, request: Request) -> dict[str, Any]:
 
 
 def charges(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.all(Charge).values(), "payment_intent")
+    return _list(request, account.all(Charge).values(), "payment_intent", "transfer_group")
 
 
 def disputes(account: Account, request: Request) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def search_payment_intents(account: Account, request: Request) -> dict[str, Any]
     found = [each for each in reversed(indexed) if all(_field(each, name) == value for name, value in wanted)]
     if "page" in parameters:
         last = f"pi_{parameters['page'].removeprefix('after_')}"
-        found = found[_index_of([each.id for each in found], last, "page") + 1 :]
+        found = found[_index_of([each.id for each in found], last, request, "page") + 1 :]
     limit = _limit(parameters)
     page, more = found[:limit], len(found) > limit
     next_page = f"after_{page[-1].id.removeprefix('pi_')}" if more else None
@@ -121,9 +121,9 @@ def _list(request: Request, oldest_first: Iterable[Any], *filters: str, other: s
     ids = [item.id for item in data]
     limit = _limit(parameters)
     if "starting_after" in parameters:
-        data = data[_index_of(ids, parameters["starting_after"], "starting_after") + 1 :]
+        data = data[_index_of(ids, parameters["starting_after"], request, "starting_after") + 1 :]
     if "ending_before" in parameters:
-        before = data[: _index_of(ids, parameters["ending_before"], "ending_before")]
+        before = data[: _index_of(ids, parameters["ending_before"], request, "ending_before")]
         data, more = before[-limit:], len(before) > limit
     else:
         data, more = data[:limit], len(data) > limit
@@ -148,9 +148,9 @@ def _limit(parameters: Mapping[str, str]) -> int:
     return limit
 
 
-def _index_of(ids: list[str], identifier: str, param: str) -> int:
+def _index_of(ids: list[str], identifier: str, request: Request, param: str) -> int:
     if identifier not in ids:
-        raise refused(f"No such object: '{identifier}'", param=param, code="resource_missing")
+        raise missing_parameter(request.path.split("/")[2].removesuffix("s"), identifier, param)
     return ids.index(identifier)
 
 

@@ -20,6 +20,7 @@ from stripe_standin.messages import Request
 from stripe_standin.parameters import METADATA, allow, metadata_of, one_of
 
 _REASONS = ("duplicate", "fraudulent", "requested_by_customer")
+_REFERENCE = {"reference_status": "pending", "reference_type": "acquirer_reference_number", "type": "refund"}
 _FAILURE_REASON = "expired_or_canceled_card"
 
 
@@ -51,6 +52,7 @@ class Refund:
             "currency": self.charge.currency,
             "customer": None,
             "customer_account": None,
+            "destination_details": {"card": dict(_REFERENCE), "type": "card"},
             "metadata": dict(self.metadata),
             "payment_intent": self.charge.payment_intent,
             "payment_method": self.charge.method.id,
