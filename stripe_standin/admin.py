@@ -167,7 +167,7 @@ class StandInAdmin:
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         url = f"{self._base}/{path}"
         sent = "" if body is None else json.dumps(body)
-        status, answer = outgoing.send(method, url, sent, {"Content-Type": "application/json"})
+        status, answer, _ = outgoing.send(method, url, sent, {"Content-Type": "application/json"})
         if status != 200:
             raise AdminError(f"{method} {url}: {status} {answer}")
         return json.loads(answer)

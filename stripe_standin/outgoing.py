@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 _TIMEOUT_SECONDS = 30
 
 
-def send(method: str, url: str, body: str, headers: Mapping[str, str]) -> tuple[int, str]:
-    """Returns the status and the body. A redirect is not followed: to Stripe it is a failed delivery.
+def send(method: str, url: str, body: str, headers: Mapping[str, str]) -> tuple[int, str, dict[str, str]]:
+    """Returns the status, the body and the headers. A redirect is not followed: to Stripe it is a failed delivery.
 
     Raises:
         OSError: no response arrived.
@@ -20,7 +20,8 @@ def send(method: str, url: str, body: str, headers: Mapping[str, str]) -> tuple[
     try:
         connection.request(method, target, body.encode(), dict(headers))
         response = connection.getresponse()
-        return response.status, response.read().decode(errors="replace")
+        received = {name.lower(): value for name, value in response.getheaders()}
+        return response.status, response.read().decode(errors="replace"), received
     except HTTPException as broken:
         raise OSError(f"{url} sent no complete response: {broken!r}") from broken
     finally:
