@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # $(call pip_install,environment): every package is pinned, so nothing is resolved; what is imported compiles itself.
 pip_install = $(PY) -m pip --python $(1)/bin/python install --quiet --no-deps --no-compile --require-hashes -r
 
-.PHONY: help install demo local unit test deploy undeploy e2e deployed-check nightly check format lint types validate scan sbom specification simulate mutants openapi record sam-local requirements new clean
+.PHONY: help install demo local unit test deploy undeploy e2e deployed-check nightly check format lint types validate scan sbom parity specification simulate mutants openapi record sam-local requirements new clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -188,6 +188,10 @@ sbom: $(VENV)/opt/.checks ## Write the software bills of materials of the deploy
 	@mkdir -p .local/sbom
 	@for each in layers/*/requirements.txt; do $(VENV)/opt/checks/bin/cyclonedx-py requirements --output-reproducible \
 	  --sv 1.6 -o .local/sbom/$$(basename $$(dirname $$each)).json $$each || exit 1; done
+
+parity: $(VENV)/.local ## Ask Stripe's test mode what the stand-in was asked in the tests: make parity STRIPE_SECRET_KEY=sk_test_….
+	@test "$(STRIPE_SECRET_KEY)" || { echo "make parity STRIPE_SECRET_KEY=sk_test_…"; exit 1; }
+	@STRIPE_SECRET_KEY="$(STRIPE_SECRET_KEY)" $(PY) -m stripe_standin.parity
 
 openapi: $(VENV)/.dev ## Write docs/openapi.json, the API's description, from the code.
 	@PYTHONPATH=functions:shared:. $(PY) -m tests.support.openapi

@@ -64,7 +64,7 @@ class LocalBreaks:
         stack = LocalStack(**given)
         try:
             stack.stripe.faults_met()
-        except requests.RequestException:
+        except OSError:
             return None
         return cls(stack, ops)
 

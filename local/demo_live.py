@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-import requests
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.live import Live
@@ -88,7 +87,7 @@ def shown(console: Console, stack: Stack, progress: Progress) -> Iterator[None]:
         said, looks = progress.as_line(), 0
         while True:
             ended = is_over.wait(_EVERY_SECONDS)
-            with suppress(requests.RequestException, BotoCoreError, ClientError):
+            with suppress(OSError, BotoCoreError, ClientError):
                 progress.look(stack)
             looks += 1
             if live:

@@ -14,6 +14,7 @@ from botocore.exceptions import BotoCoreError
 from rich.console import Console
 
 from local.processes import StartupError
+from stripe_standin.admin import AdminError
 
 STOPPED, NOT_STARTED = 130, 2
 """Exit codes: somebody stopped it; it could not start, or could not go on."""
@@ -70,7 +71,7 @@ def explain(reason: Exception) -> str:
     match reason:
         case StartupError():
             return str(reason)
-        case BotoCoreError() | requests.RequestException():
+        case BotoCoreError() | requests.RequestException() | ConnectionError() | AdminError():
             return f"a part of the local stack does not answer ({reason}): aws.log in its work folder says why"
         case OSError(strerror=text, filename=name):
             return f"{name or 'the work folder'}: {text}"

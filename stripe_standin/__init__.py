@@ -1,1 +1,1 @@
-"""A small HTTP server for the part of Stripe's API that onecharge uses, with a ledger of charges for tests."""
+"""Stripe's payments in a small HTTP server for tests, with a ledger of what was charged. Start at README.md."""

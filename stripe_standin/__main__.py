@@ -1,23 +1,33 @@
-"""`python -m stripe_standin`: prints its address as one line of JSON, and runs until Ctrl-C or SIGTERM."""
+"""Runs the stand-in until Ctrl-C or SIGTERM. Its first line of output is its address, in JSON."""
 
 import argparse
 import json
 import signal
+import sys
 import threading
+from pathlib import Path
 
+from stripe_standin.admin import StandInAdmin
+from stripe_standin.seed import plant
 from stripe_standin.server import running_standin
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m stripe_standin", description=__doc__)
+    parser = argparse.ArgumentParser(prog="stripe-standin", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 means any free port")
-    parser.add_argument("--seed", type=int, default=0, help="of the generated ids")
+    parser.add_argument("--port", type=int, default=0, help="0, the default, is any free port")
+    parser.add_argument("--seed", type=int, default=0, help="of the generated ids and latencies")
+    parser.add_argument("--seed-file", type=Path, help="API keys, settings and faults to start with (JSON)")
     arguments = parser.parse_args()
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     with running_standin(arguments.host, arguments.port, seed=arguments.seed) as standin:
+        if arguments.seed_file:
+            try:
+                plant(StandInAdmin(standin.base_url), arguments.seed_file)
+            except (OSError, TypeError, ValueError) as reason:
+                sys.exit(f"{arguments.seed_file}: {reason}")
         print(json.dumps({"stripe_api_base": standin.base_url}), flush=True)
         stopped.wait()
 

@@ -1,14 +1,12 @@
 """A client for the stand-in's admin API: read the ledger, inject faults, move the clock."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import requests
-
+from stripe_standin import outgoing
 from stripe_standin.faults import Executed, Fault
-
-_TIMEOUT_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -43,12 +41,20 @@ class Ledger:
         return [charge for charge in self.charges if charge.order_id == order_id]
 
 
+class AdminError(OSError):
+    """The stand-in refused the call, or the server is not a stand-in."""
+
+
 class StandInAdmin:
-    """One method for each endpoint under /_standin/. Raises requests.HTTPError if a call is refused."""
+    """One method for each endpoint under /_standin/.
+
+    Raises:
+        AdminError: the call was refused.
+        OSError: the stand-in did not answer.
+    """
 
     def __init__(self, base_url: str) -> None:
         self._base = f"{base_url}/_standin"
-        self._session = requests.Session()
 
     def ledger(self) -> Ledger:
         ledger = self._send("GET", "ledger")
@@ -159,9 +165,12 @@ class StandInAdmin:
         self._send("POST", "reset")
 
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        response = self._session.request(method, f"{self._base}/{path}", json=body, timeout=_TIMEOUT_SECONDS)
-        response.raise_for_status()
-        return response.json()
+        url = f"{self._base}/{path}"
+        sent = "" if body is None else json.dumps(body)
+        status, answer, _ = outgoing.send(method, url, sent, {"Content-Type": "application/json"})
+        if status != 200:
+            raise AdminError(f"{method} {url}: {status} {answer}")
+        return json.loads(answer)
 
 
 def _charge(charge: Mapping[str, Any]) -> LedgerCharge:

@@ -38,6 +38,12 @@ MINIMUM_AMOUNTS: Mapping[str, int] = {
 """In minor units, for an account that settles in the same currency. Conversion is not modeled."""
 
 _ZERO_DECIMAL = frozenset("bif clp djf gnf jpy kmf krw mga pyg rwf ugx vnd vuv xaf xof xpf".split())
+_ZERO = (
+    "The amount must be greater than or equal to the minimum charge amount allowed for your account and the currency "
+    "set (https://docs.stripe.com/currencies#minimum-and-maximum-charge-amounts).  If you want to save a Payment "
+    "Method for future use without an immediate payment, use a Setup Intent instead: "
+    "https://docs.stripe.com/payments/setup-intents"
+)
 _SIGNS = {"usd": "$", "eur": "€", "gbp": "£", "jpy": "¥"}
 
 
@@ -52,6 +58,8 @@ def currency_of(parameters: Mapping[str, str]) -> str:
 
 def amount_to_charge(parameters: Mapping[str, str], currency: str) -> int:
     """An amount that Stripe charges: not below the currency's minimum, of eight digits at most."""
+    if parameters.get("amount") == "0":
+        raise invalid(_ZERO, param="amount", code="parameter_invalid_integer")
     amount = positive_amount(parameters)
     if amount < MINIMUM_AMOUNTS.get(currency, 1):
         least = display(MINIMUM_AMOUNTS[currency], currency)

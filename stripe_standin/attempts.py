@@ -22,6 +22,7 @@ _AUTHENTICATION_REQUIRED = Declines(
     "Your card was declined. This transaction requires authentication.",
     advice_code=None,
 )
+_IN_LAST_ERROR = {"payment_method_type": "card", "type": "card_error"}
 _AUTHENTICATION_FAILED = (
     "The provided PaymentMethod has failed authentication. You can provide payment_method_data or a new PaymentMethod "
     "to attempt to fulfill this PaymentIntent again."
@@ -50,7 +51,7 @@ def finish_processing(account: Account, intent: PaymentIntent, *, succeed: bool)
     if intent.status != "processing":
         raise invalid("This PaymentIntent is not processing.", code="payment_intent_unexpected_state")
     method = payment_methods.find(account, intent.payment_method or "")
-    pending = account.charges[intent.latest_charge or ""]
+    pending = account.all(Charge)[intent.latest_charge or ""]
     if succeed:
         _charge(account, intent, method, key=None, pending=pending)
     else:
@@ -134,7 +135,7 @@ def _decline(
         charge.pending, charge.declined = False, declines
         account.emit("charge.failed", charge.as_json())
     details = _error_details(declines, charge, method)
-    _require_payment_method(account, intent, {**details, "message": declines.message, "type": "card_error"}, charge)
+    _require_payment_method(account, intent, {**details, **_IN_LAST_ERROR, "message": declines.message}, charge)
     return ApiError(402, "card_error", declines.message, stored=True, **details, payment_intent=intent.as_json())
 
 
@@ -183,7 +184,8 @@ def _new_charge(account: Account, intent: PaymentIntent, method: PaymentMethod, 
         method=method,
         description=intent.description,
         receipt_email=intent.receipt_email,
+        transfer_group=intent.transfer_group,
         idempotency_key=key,
     )
-    account.charges[charge.id] = charge
+    account.all(Charge)[charge.id] = charge
     return charge

@@ -26,6 +26,7 @@ class Charge:
     method: PaymentMethod
     description: str | None = None
     receipt_email: str | None = None
+    transfer_group: str | None = None
     idempotency_key: str | None = None
     declined: Declines | None = None
     pending: bool = False
@@ -53,7 +54,7 @@ class Charge:
             "amount_refunded": self.amount_refunded,
             "balance_transaction": balance.id_for(self.id) if paid else None,
             "billing_details": {**NO_BILLING_DETAILS, "address": dict(NO_ADDRESS)},
-            "calculated_statement_descriptor": "ONECHARGE",
+            "calculated_statement_descriptor": "Stripe",
             "captured": paid,
             "created": self.created,
             "currency": self.currency,
@@ -73,6 +74,7 @@ class Charge:
             "receipt_email": self.receipt_email,
             "refunded": paid and self.amount_refunded == self.amount,
             "status": self.status,
+            "transfer_group": self.transfer_group,
         }
 
     def _card_json(self) -> dict[str, Any]:
@@ -105,8 +107,7 @@ class Charge:
 
 _NOT_MODELED = (
     "application application_fee application_fee_amount failure_balance_transaction on_behalf_of receipt_number "
-    "receipt_url review shipping source source_transfer statement_descriptor statement_descriptor_suffix transfer_data "
-    "transfer_group"
+    "receipt_url review shipping source source_transfer statement_descriptor statement_descriptor_suffix transfer_data"
 ).split()
 
 
@@ -116,9 +117,9 @@ def retrieve(account: Account, request: Request, identifier: str) -> dict[str, A
 
 
 def find(account: Account, identifier: str) -> Charge:
-    if identifier not in account.charges:
-        raise missing("charge", identifier, "charge")
-    return account.charges[identifier]
+    if identifier not in account.all(Charge):
+        raise missing("charge", identifier, "id")
+    return account.all(Charge)[identifier]
 
 
 def _outcome(declined: Declines | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ CONFIRMABLE = ("requires_payment_method", "requires_confirmation", "requires_act
 
 _CONFIRM = "payment_method|off_session|return_url|error_on_requires_action|receipt_email|use_stripe_sdk"
 _CREATE = (
-    r"amount|currency|confirm|description|capture_method|confirmation_method|(allowed_)?payment_method_types\[\d*\]"
+    r"amount|currency|confirm|description|transfer_group|capture_method|confirmation_method|(allowed_)?payment_method_types\[\d*\]"
     r"|automatic_payment_methods\[(enabled|allow_redirects)\]"
 )
 _REDIRECTS = (
@@ -42,7 +42,7 @@ def create(account: Account, request: Request, *, stays_processing: bool = False
         _check_confirmable(intent, method, parameters)
     # Validation ends here: from now on every response is stored under the key.
     intent.id = account.ids.new("pi")
-    account.payment_intents[intent.id] = intent
+    account.all(PaymentIntent)[intent.id] = intent
     emit_change(account, intent, "created")
     if confirm_now and method is not None:
         attempt(account, intent, method, request, stays_processing=stays_processing)
@@ -88,6 +88,7 @@ def _parse(account: Account, request: Request, parameters: Mapping[str, str]) ->
         metadata=metadata_of(parameters),
         description=parameters.get("description"),
         receipt_email=parameters.get("receipt_email"),
+        transfer_group=parameters.get("transfer_group"),
         automatic_payment_methods=_automatic_payment_methods(parameters),
         allowed_payment_method_types=values(parameters, "allowed_payment_method_types") or None,
         payment_method_types=["card"] if account.behavior.takes_cards else [],

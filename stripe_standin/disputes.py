@@ -68,10 +68,11 @@ def open_dispute(account: Account, charge: Charge, reason: str = "fraudulent", a
     if not charge.succeeded or charge.disputed:
         raise invalid("Only a successful charge can be disputed, and only once.", param="charge")
     dispute = Dispute(account.ids.new("du"), charge, amount or charge.amount, reason, account.now)
-    account.disputes[dispute.id] = dispute
+    account.all(Dispute)[dispute.id] = dispute
     charge.disputed = True
     dispute.booked.append(balance.book_dispute(account, dispute.id, dispute.amount, charge.currency))
     account.emit("charge.dispute.created", dispute.as_json())
+    account.emit("charge.dispute.funds_withdrawn", dispute.as_json())
     return dispute
 
 
@@ -93,6 +94,6 @@ def retrieve(account: Account, request: Request, identifier: str) -> dict[str, A
 
 
 def find(account: Account, identifier: str) -> Dispute:
-    if identifier not in account.disputes:
+    if identifier not in account.all(Dispute):
         raise missing("dispute", identifier, "dispute")
-    return account.disputes[identifier]
+    return account.all(Dispute)[identifier]

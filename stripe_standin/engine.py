@@ -32,6 +32,7 @@ from stripe_standin import (
 from stripe_standin.account import API_VERSION, Account, Behavior, Ids, Schedule
 from stripe_standin.errors import ApiError, invalid
 from stripe_standin.messages import Request, Response, Ticket
+from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.permissions import ApiKeys
 
 ACCOUNT_ID = "acct_standin"
@@ -117,7 +118,7 @@ class StripeEngine:
         """Amount, currency and metadata of the PaymentIntent in the path, as the parameters that created it."""
         identifier = (re.findall(r"/payment_intents/(pi_[^/]+)", request.path) or [""])[0]
         for account in self.accounts.values():
-            if (intent := account.payment_intents.get(identifier)) is not None:
+            if (intent := account.all(PaymentIntent).get(identifier)) is not None:
                 metadata = {f"metadata[{name}]": value for name, value in intent.metadata.items()}
                 return {"amount": str(intent.amount), "currency": intent.currency, **metadata}
         return {}

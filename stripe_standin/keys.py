@@ -74,12 +74,20 @@ def _replay(first: StoredResponse, request: Request) -> Response:
             code="idempotency_key_in_use",
         )
     if (first.request.path, first.request.parameters) != (request.path, request.parameters):
-        raise ApiError(
-            400,
-            "idempotency_error",
-            "Keys for idempotent requests can only be used with the same endpoint and parameters they were first used "
-            f"with. Try using a key other than '{request.idempotency_key}' if you meant to execute a different "
-            "request.",
-        )
+        raise _mismatch(first.request, request)
     headers = {"Idempotent-Replayed": "true", "Original-Request": first.request.id or ""}
     return Response(first.response.status, first.response.body, {**first.response.headers, **headers})
+
+
+def _mismatch(first: Request, request: Request) -> ApiError:
+    """The texts are as recorded from test mode by others (README.md)."""
+    if first.path != request.path:
+        only = f"for the same endpoint they were first used for ('{request.path}' vs '{first.path}')"
+    else:
+        only = "with the same parameters they were first used with"
+    return ApiError(
+        400,
+        "idempotency_error",
+        f"Keys for idempotent requests can only be used {only}. Try using a key other than "
+        f"'{request.idempotency_key}' if you meant to execute a different request.",
+    )

@@ -36,7 +36,8 @@ def one_of(parameters: Mapping[str, str], param: str, choices: tuple[str, ...]) 
     """The value, or None if it is missing; raises if it is none of the choices."""
     value = parameters.get(param)
     if value is not None and value not in choices:
-        raise invalid(f"Invalid {param}: must be one of {', '.join(choices)}", param=param)
+        listed = ", ".join(choices[:-1]) + f", or {choices[-1]}" if choices[1:] else choices[0]
+        raise invalid(f"Invalid {param}: must be one of {listed}", param=param)
     return value
 
 

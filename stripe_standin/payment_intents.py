@@ -31,6 +31,7 @@ class PaymentIntent:
     payment_method: str | None = None
     description: str | None = None
     receipt_email: str | None = None
+    transfer_group: str | None = None
     status: str = "requires_payment_method"
     latest_charge: str | None = None
     last_payment_error: dict[str, Any] | None = None
@@ -80,6 +81,7 @@ class PaymentIntent:
             "payment_method_types": self.payment_method_types,
             "receipt_email": self.receipt_email,
             "status": self.status,
+            "transfer_group": self.transfer_group,
         }
 
     def _next_action(self) -> dict[str, Any]:
@@ -103,7 +105,7 @@ class PaymentIntent:
 _NOT_MODELED = (
     "application application_fee_amount customer_account excluded_payment_method_types "
     "managed_payments on_behalf_of payment_method_configuration_details payment_record processing review "
-    "setup_future_usage shipping source statement_descriptor statement_descriptor_suffix transfer_data transfer_group"
+    "setup_future_usage shipping source statement_descriptor statement_descriptor_suffix transfer_data"
 ).split()
 
 
@@ -147,9 +149,9 @@ def retrieve(account: Account, request: Request, identifier: str) -> dict[str, A
 
 
 def find(account: Account, identifier: str, *, param: str = "intent") -> PaymentIntent:
-    if identifier not in account.payment_intents:
+    if identifier not in account.all(PaymentIntent):
         raise missing("payment_intent", identifier, param)
-    return account.payment_intents[identifier]
+    return account.all(PaymentIntent)[identifier]
 
 
 def emit_change(account: Account, intent: PaymentIntent, what: str) -> None:

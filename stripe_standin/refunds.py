@@ -20,6 +20,7 @@ from stripe_standin.messages import Request
 from stripe_standin.parameters import METADATA, allow, metadata_of, one_of
 
 _REASONS = ("duplicate", "fraudulent", "requested_by_customer")
+_REFERENCE = {"reference_status": "pending", "reference_type": "acquirer_reference_number", "type": "refund"}
 _FAILURE_REASON = "expired_or_canceled_card"
 
 
@@ -51,6 +52,7 @@ class Refund:
             "currency": self.charge.currency,
             "customer": None,
             "customer_account": None,
+            "destination_details": {"card": dict(_REFERENCE), "type": "card"},
             "metadata": dict(self.metadata),
             "payment_intent": self.charge.payment_intent,
             "payment_method": self.charge.method.id,
@@ -88,9 +90,9 @@ def retrieve(account: Account, request: Request, identifier: str) -> dict[str, A
 
 
 def find(account: Account, identifier: str) -> Refund:
-    if identifier not in account.refunds:
+    if identifier not in account.all(Refund):
         raise missing("refund", identifier, "id")
-    return account.refunds[identifier]
+    return account.all(Refund)[identifier]
 
 
 def succeed(account: Account, refund: Refund) -> Refund:
@@ -117,7 +119,7 @@ def fail(account: Account, refund: Refund, reason: str = _FAILURE_REASON) -> Ref
 def _apply(account: Account, refund: Refund) -> None:
     charge = refund.charge
     before = {"amount_refunded": charge.amount_refunded, "refunded": False}
-    account.refunds[refund.id] = refund
+    account.all(Refund)[refund.id] = refund
     charge.amount_refunded += refund.amount
     balance.book_refund(account, refund.id, refund.amount, charge.currency)
     account.emit("refund.created", refund.as_json())
@@ -131,7 +133,7 @@ def _apply(account: Account, refund: Refund) -> None:
 def _charge_to_refund(account: Account, parameters: Mapping[str, str]) -> Charge:
     if "payment_intent" in parameters:
         intent = payment_intents.find(account, parameters["payment_intent"], param="payment_intent")
-        charge = account.charges.get(intent.latest_charge or "")
+        charge = account.all(Charge).get(intent.latest_charge or "")
         if charge is None or not charge.succeeded:
             raise refused(f"This PaymentIntent ({intent.id}) does not have a successful charge to refund.")
         if parameters.get("charge", charge.id) != charge.id:

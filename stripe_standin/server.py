@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
-import requests
-
-from stripe_standin import admin_endpoints
+from stripe_standin import admin_endpoints, outgoing
 from stripe_standin.engine import StripeEngine
 from stripe_standin.errors import ApiError, invalid
 from stripe_standin.faults import ErrorResponse, Executed, Fault, FaultPlan, FaultRule
 from stripe_standin.messages import Request, Response, Ticket
-from stripe_standin.webhook_endpoints import signature
+from stripe_standin.webhook_endpoints import WebhookEndpoint, signature
 
 ADMIN_PREFIX = "/_standin/"
 _BROWSER = Path(__file__).with_name("browser")
@@ -186,7 +184,7 @@ class StandIn(ThreadingHTTPServer):
     def _deliver_webhooks(self, events: list[dict[str, Any]], order: Sequence[int] | None) -> dict[str, Any]:
         """Send events, each delivery with a new signature. `order` lists indexes, in any order, with duplicates."""
         with self.lock:
-            endpoints = list(self.engine.account.webhook_endpoints.values())
+            endpoints = list(self.engine.account.all(WebhookEndpoint).values())
         if self.webhook_url is None and not endpoints:
             raise invalid("Set webhook_url first.", param="webhook_url")
         statuses = []
@@ -206,14 +204,14 @@ class StandIn(ThreadingHTTPServer):
                 events = list(self.engine.account.events)
             new, seen = events[min(seen, len(events)) :], len(events)
             if self.webhooks_by_themselves and new:
-                with suppress(requests.RequestException, ApiError):
+                with suppress(OSError, ApiError):
                     self._deliver_webhooks(new, None)
 
     def _deliver(self, event: dict[str, Any], url: str, secret: str) -> int:
         payload = json.dumps(event)
         header = signature(payload, secret, int(self.now()))
         headers = {"Stripe-Signature": header, "Content-Type": "application/json"}
-        return requests.post(url, payload, headers=headers, timeout=30).status_code
+        return outgoing.send("POST", url, payload, headers)[0]
 
 
 class _Handler(BaseHTTPRequestHandler):

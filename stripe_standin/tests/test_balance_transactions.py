@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import stripe
 
-from tests.support.standin_account import Account
+from stripe_standin.tests.standin_account import Account
 
 
 def booked(account: Account, **parameters: Any) -> list[stripe.BalanceTransaction]:

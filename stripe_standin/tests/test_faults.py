@@ -4,7 +4,7 @@ import pytest
 import stripe
 
 from stripe_standin.faults import Executed, Fault
-from tests.support.standin_account import Account
+from stripe_standin.tests.standin_account import Account
 
 CONFIRM = "/v1/payment_intents/*/confirm"
 RESPONSES = [(Fault.UNAVAILABLE_503, 503, None), (Fault.RATE_LIMIT_429, 429, "rate_limit")]

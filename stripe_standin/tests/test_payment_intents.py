@@ -9,7 +9,7 @@ from stripe_standin.account import API_VERSION
 from stripe_standin.amounts import CURRENCIES, MINIMUM_AMOUNTS
 from stripe_standin.cards import TEST_CARDS
 from stripe_standin.faults import Fault
-from tests.support.standin_account import Account
+from stripe_standin.tests.standin_account import Account
 
 CONFIRM = "/v1/payment_intents/*/confirm"
 

@@ -3,7 +3,7 @@
 import stripe
 
 from stripe_standin.payment_methods import USED_UP
-from tests.support.standin_account import Account
+from stripe_standin.tests.standin_account import Account
 
 
 def test_each_use_of_a_test_card_creates_a_payment_method(account: Account) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.support.standin_account import Account
+from stripe_standin.tests.standin_account import Account
 
 KEY = "pk_test_page"
 CARD = {

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import stripe
 
-from tests.support.standin_account import Account
+from stripe_standin.tests.standin_account import Account
 
 
 def paid(account: Account, card: str = "pm_card_visa") -> stripe.PaymentIntent:
@@ -76,7 +76,8 @@ def test_a_dispute_opens_and_closes(account: Account) -> None:
     """The events have Dispute objects without the charge's metadata; a disputed charge is not refunded."""
     intent = paid(account)
     dispute = account.admin.open_dispute(intent.id, reason="product_not_received")
-    type_, opened = last_events(account, 1)[0]
+    (type_, opened), (withdrawn, _) = last_events(account, 2)
+    assert withdrawn == "charge.dispute.funds_withdrawn"
     assert (type_, opened["object"], opened["id"]) == ("charge.dispute.created", "dispute", dispute)
     assert (opened["status"], opened["charge"], opened["metadata"]) == ("needs_response", intent.latest_charge, {})
     assert opened["payment_intent"] == intent.id
@@ -90,7 +91,8 @@ def test_a_dispute_opens_and_closes(account: Account) -> None:
 
 
 def test_a_test_card_opens_a_dispute(account: Account) -> None:
-    """Its event is between those of the Charge and of the PaymentIntent."""
+    """Its events are between those of the Charge and of the PaymentIntent."""
     paid(account, "pm_card_createDispute")
-    types = ["charge.succeeded", "charge.dispute.created", "payment_intent.succeeded"]
-    assert [type_ for type_, _ in last_events(account, 3)] == types
+    disputed = ["charge.dispute.created", "charge.dispute.funds_withdrawn"]
+    types = ["charge.succeeded", *disputed, "payment_intent.succeeded"]
+    assert [type_ for type_, _ in last_events(account, 4)] == types

@@ -8,7 +8,8 @@ import requests
 import stripe
 
 from stripe_standin.account import API_VERSION
-from tests.support.standin_account import Account
+from stripe_standin.admin import AdminError
+from stripe_standin.tests.standin_account import Account
 
 CREATE = {"amount": "1099", "currency": "eur", "allowed_payment_method_types[]": "card"}
 
@@ -119,9 +120,9 @@ def test_idempotency_keys_can_be_deleted(account: Account) -> None:
 
 def test_an_unknown_setting_is_refused(account: Account) -> None:
     """A typing error in a test fails: unknown settings, unknown faults, disputes of nothing."""
-    with pytest.raises(requests.HTTPError):
+    with pytest.raises(AdminError):
         account.admin.settings(search_lag=1)
-    with pytest.raises(requests.HTTPError):
+    with pytest.raises(AdminError):
         account.admin.open_dispute(account.create().id)
     response = requests.post(f"{account.base_url}/_standin/faults", json={"rules": [{"kind": "bad_luck"}]}, timeout=60)
     assert response.status_code == 400

@@ -3,7 +3,7 @@
 import pytest
 import stripe
 
-from tests.support.standin_account import Account
+from stripe_standin.tests.standin_account import Account
 
 KEY = "rk_test_narrow"
 

@@ -7,8 +7,7 @@ import pytest
 import stripe
 
 from stripe_standin.faults import Fault
-from tests.support.harness import PATIENCE_SECONDS
-from tests.support.standin_account import Account
+from stripe_standin.tests.standin_account import PATIENCE_SECONDS, Account
 
 DAY = 24 * 3600
 

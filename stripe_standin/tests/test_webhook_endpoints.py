@@ -1,16 +1,16 @@
 """Webhook endpoints: made, listed, changed and deleted through the API; their secrets are returned once."""
 
-import json
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-import responses
 import stripe
 
 from stripe_standin.account import API_VERSION
-from tests.support.harness import PATIENCE_SECONDS
-from tests.support.standin_account import Account
+from stripe_standin.tests.standin_account import PATIENCE_SECONDS, Account
 
 
 def test_the_secret_is_in_the_response_to_the_create_only(account: Account) -> None:
@@ -24,20 +24,48 @@ def test_the_secret_is_in_the_response_to_the_create_only(account: Account) -> N
     assert not hasattr(endpoints.retrieve(made.id), "secret")
 
 
-def test_events_are_delivered_by_themselves_if_asked(account: Account) -> None:
-    """Each as it happens, in order."""
-    url = "https://shop.example/stripe/events"
-    with responses.RequestsMock() as shop:
-        shop.add_passthru(account.base_url)
-        hook = shop.post(url)
-        account.admin.settings(webhook_url=url, webhooks_by_themselves=True)
-        account.pay("key-1")
-        account.pay("key-2")
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while hook.call_count < len(account.event_types()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        received = [json.loads(str(call.request.body))["type"] for call in hook.calls]
-    assert received == account.event_types()
+class Shop(ThreadingHTTPServer):
+    """Receives webhooks."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[str, str]] = []
+        super().__init__(("127.0.0.1", 0), _Receiver)
+
+
+class _Receiver(BaseHTTPRequestHandler):
+    server: Shop
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.received.append((body, self.headers["Stripe-Signature"]))
+        self.send_response(302)
+        self.send_header("Location", "/elsewhere")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    with Shop() as server:
+        threading.Thread(target=server.serve_forever, args=[0.05], daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_events_are_delivered_by_themselves_if_asked(account: Account, shop: Shop) -> None:
+    """Each is sent once and in order, signed; a redirect is not followed."""
+    url = f"http://127.0.0.1:{shop.server_port}/stripe/events"
+    account.admin.settings(webhook_url=url, webhook_secret="whsec_x", webhooks_by_themselves=True)
+    account.pay("key-1")
+    account.pay("key-2")
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(shop.received) < len(account.event_types()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    events = [stripe.Webhook.construct_event(*each, "whsec_x") for each in shop.received]
+    assert [event.type for event in events] == account.event_types()
+    assert account.admin.deliver_webhooks([0]) == [302]
 
 
 def test_the_api_version_of_an_endpoint_cannot_be_changed(account: Account) -> None:

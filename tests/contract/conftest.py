@@ -3,10 +3,7 @@
 The simulation's DynamoDB, in memory, is tested beside AWS's.
 """
 
-import json
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +13,12 @@ from uuid import uuid4
 import pytest
 
 from local.emulator import CREDENTIALS, running_emulator
+from stripe_standin.tests.typescript import TypeScript, require_node
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.dynamodb_local import NotInstalled, dynamodb_client, running_dynamodb_local
 from tests.support.harness import PROJECT, create_table
 
 TOOLS = PROJECT / ".venv" / "opt"
-STRIPE_TYPES = TOOLS / "stripe-types/node_modules"
 
 
 @dataclass(frozen=True)
@@ -78,31 +75,7 @@ def payments(dynamodb: Any) -> str:
     return create_table(dynamodb, f"payments-{uuid4()}", "PaymentsTable")
 
 
-class TypeScript:
-    """The TypeScript compiler, with the types that Stripe publishes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def errors(self, *files: Path, types_of: str, **options: Any) -> list[str]:
-        """The errors that it finds in the files, one line each; `types_of` is the path of a package's types."""
-        compiler_options = {
-            **{"noEmit": True, "strict": True, "skipLibCheck": True, "types": [], **options},
-            "paths": {types_of.partition("/cjs/")[0]: [str(STRIPE_TYPES / types_of)]},
-        }
-        tsconfig = {"compilerOptions": compiler_options, "files": [str(each) for each in files]}
-        (self.folder / "tsconfig.json").write_text(json.dumps(tsconfig))
-        command = ["node", str(STRIPE_TYPES / "typescript/bin/tsc"), "--pretty", "false", "-p", str(self.folder)]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
-        assert done.stderr == ""
-        return done.stdout.splitlines()
-
-
 @pytest.fixture
 def typescript(tmp_path: Path) -> TypeScript:
-    if not shutil.which("node") or not (STRIPE_TYPES / "stripe").exists():
-        reason = "Stripe's types need npm, which this machine lacks, or `make test` was not run"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    require_node()
     return TypeScript(tmp_path)

@@ -1,30 +1,19 @@
-"""The page, and the stand-in's stub of Stripe.js, have the types that Stripe publishes (@stripe/stripe-js).
+"""The page has the types that Stripe publishes (@stripe/stripe-js).
 
 A call, an option or a result that Stripe.js does not have does not compile. JSDoc gives the types: nothing is built.
 """
 
 from pathlib import Path
 
-from tests.contract.conftest import TypeScript
+from stripe_standin.tests.typescript import TypeScript
 from tests.support.harness import PROJECT
 
-WEB, STUB = PROJECT / "web", PROJECT / "stripe_standin/browser"
-
-
-def compile_errors(typescript: TypeScript, *files: Path, strict: bool) -> list[str]:
-    """The errors of the types in these scripts."""
-    options = {"allowJs": True, "checkJs": True, "strict": strict, "target": "es2023"}
-    modules = {"lib": ["es2023", "dom", "dom.iterable"], "module": "esnext", "moduleResolution": "bundler"}
-    return typescript.errors(*files, types_of="@stripe/stripe-js", **options, **modules)
+WEB = PROJECT / "web"
 
 
 def test_the_page_compiles(typescript: TypeScript) -> None:
     """Every module, with Stripe's objects typed as Stripe publishes them."""
-    assert compile_errors(typescript, *sorted(WEB.glob("*.js")), strict=False) == []
-
-
-def test_the_stub_compiles_strictly(typescript: TypeScript) -> None:
-    assert compile_errors(typescript, *sorted(STUB.glob("*.js")), strict=True) == []
+    assert typescript.errors_of_scripts(*sorted(WEB.glob("*.js")), strict=False) == []
 
 
 def test_what_stripe_does_not_have_does_not_compile(typescript: TypeScript, tmp_path: Path) -> None:
@@ -45,6 +34,6 @@ def test_what_stripe_does_not_have_does_not_compile(typescript: TypeScript, tmp_
     for number, (right, wrong) in enumerate(changes):
         assert right in source
         (tmp_path / f"card{number}.js").write_text(source.replace(right, wrong))
-    errors = compile_errors(typescript, *tmp_path.glob("*.js"), strict=False)
+    errors = typescript.errors_of_scripts(*tmp_path.glob("*.js"), strict=False)
     wrong_files = {error.partition("(")[0] for error in errors if error.startswith("card")}
     assert wrong_files == {f"card{number}.js" for number in range(len(changes))}

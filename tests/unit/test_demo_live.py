@@ -1,38 +1,32 @@
 """The demo shows what happens while it happens: a table on a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Iterator
 from io import StringIO
 from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
+import requests
 from rich.console import Console
 
 from local import demo_live
 from local.demo_live import Progress, shown
 from local.demo_plan import make_plan
-from stripe_standin.server import running_standin
-from tests.support.standin_account import Account
+from stripe_standin.admin import StandInAdmin
 
 GROUP = "/aws/lambda/onecharge-local"
 
 
 @pytest.fixture
-def account() -> Iterator[Account]:
-    with running_standin() as standin:
-        yield Account(standin)
-
-
-@pytest.fixture
-def stack(aws: None, account: Account) -> Any:
+def stack(aws: None, stripe_base: str) -> Any:
     """A stack whose ledger and log are real; no function runs."""
     logs = boto3.client("logs")
     logs.create_log_group(logGroupName=GROUP)
     logs.create_log_stream(logGroupName=GROUP, logStreamName="s")
     emulator = SimpleNamespace(client=lambda service: logs)
-    return SimpleNamespace(stack_name="onecharge-local", aws=emulator, stripe=account.admin, logs=logs)
+    StandInAdmin(stripe_base).reset()
+    return SimpleNamespace(stack_name="onecharge-local", aws=emulator, stripe=StandInAdmin(stripe_base), logs=logs)
 
 
 def ignored(stack: Any, *names: str) -> None:
@@ -44,15 +38,24 @@ def ignored(stack: Any, *names: str) -> None:
     stack.logs.put_log_events(logGroupName=GROUP, logStreamName="s", logEvents=events)
 
 
-def test_each_look_counts_what_is_new(stack: Any, account: Account, aws: None) -> None:
+def pay(stripe_base: str) -> None:
+    """A charge of the order ord_1."""
+    paid = {
+        **{"amount": "1099", "currency": "eur", "confirm": "true", "payment_method": "pm_card_visa"},
+        **{"allowed_payment_method_types[0]": "card", "metadata[order_id]": "ord_1"},
+    }
+    requests.post(f"{stripe_base}/v1/payment_intents", paid, auth=("sk_test_x", ""), timeout=60).raise_for_status()
+
+
+def test_each_look_counts_what_is_new(stack: Any, stripe_base: str, aws: None) -> None:
     """Charges by the ledger, of one order twice; each line of the log once, however often it is read."""
     progress = Progress(make_plan(10, 1))
-    account.pay("key-1")
+    pay(stripe_base)
     ignored(stack, "m-1", "m-2")
     progress.look(stack)
     progress.look(stack)
     assert (progress.ignored, progress.charged, progress.charged_again, progress.lost) == (2, 1, 0, 0)
-    account.pay("key-2")
+    pay(stripe_base)
     ignored(stack, "m-3")
     progress.look(stack)
     assert (progress.ignored, progress.charged, progress.charged_again) == (3, 1, 1)

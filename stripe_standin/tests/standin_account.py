@@ -8,7 +8,8 @@ import stripe
 
 from stripe_standin.admin import StandInAdmin
 from stripe_standin.server import StandIn
-from tests.support.harness import PATIENCE_SECONDS
+
+PATIENCE_SECONDS = 60
 
 
 class Account:

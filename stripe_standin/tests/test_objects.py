@@ -18,7 +18,8 @@ from stripe_standin.account import API_VERSION
 from stripe_standin.engine import StripeEngine
 from stripe_standin.faults import Fault, FaultRule
 from stripe_standin.messages import Request
-from tests.contract.conftest import STRIPE_TYPES, TypeScript
+from stripe_standin.payment_intents import PaymentIntent
+from stripe_standin.tests.typescript import NODE_MODULES, TypeScript
 
 CREATE = {"amount": "1099", "currency": "eur", "allowed_payment_method_types[0]": "card", "metadata[order_id]": "ord_1"}
 CARDS = (
@@ -75,11 +76,11 @@ class Recorder:
             parameters = {"payment_intent": intents[card], "amount": "99", "reason": "duplicate"}
             self.send("Refund", "POST", "refunds", parameters)
         self.engine.run_scheduled()
-        refunds.succeed(self.account, next(iter(self.account.refunds.values())))
+        refunds.succeed(self.account, next(iter(self.account.all(refunds.Refund).values())))
 
     def _record_other_statuses(self, intents: Mapping[str, str]) -> None:
         attempts.authenticate(
-            self.account, self.account.payment_intents[intents["pm_card_threeDSecure2Required"]], succeed=False
+            self.account, self.account.all(PaymentIntent)[intents["pm_card_threeDSecure2Required"]], succeed=False
         )
         unconfirmed = self.pay("", confirm=False)
         reason = {"cancellation_reason": "requested_by_customer"}
@@ -89,12 +90,14 @@ class Recorder:
             intent = self.engine.respond(request).body["id"]
             ticket = self.engine.begin(Request("POST", f"/v1/payment_intents/{intent}/confirm", {}, "sk_test_x"))
             self.recorded.append(("PaymentIntent", self.engine.execute(ticket, stays_processing=True)[0].body))  # type: ignore[arg-type]
-            attempts.finish_processing(self.account, self.account.payment_intents[intent], succeed=succeed)
-        dispute = next(iter(self.account.disputes.values()))
+            attempts.finish_processing(self.account, self.account.all(PaymentIntent)[intent], succeed=succeed)
+        dispute = next(iter(self.account.all(disputes.Dispute).values()))
         self.recorded.append(("Dispute", dispute.as_json()))
         disputes.close_dispute(self.account, dispute, "lost")
         disputed = self.pay("pm_card_createDispute")
-        won = next(each for each in self.account.disputes.values() if each.charge.payment_intent == disputed)
+        won = next(
+            each for each in self.account.all(disputes.Dispute).values() if each.charge.payment_intent == disputed
+        )
         disputes.close_dispute(self.account, won, "won")
 
     def _record_errors(self, intents: Mapping[str, str]) -> None:
@@ -180,8 +183,8 @@ def compile_errors(typescript: TypeScript, objects: list[tuple[str, Mapping[str,
 
 def test_the_types_are_of_the_pinned_api_version(typescript: TypeScript) -> None:
     """stripe-python, the npm package and the stand-in have the same API version."""
-    pinned = json.loads((STRIPE_TYPES / "stripe/package.json").read_text())["version"]
-    source = (STRIPE_TYPES / "stripe/cjs/apiVersion.js").read_text()
+    pinned = json.loads((NODE_MODULES / "stripe/package.json").read_text())["version"]
+    source = (NODE_MODULES / "stripe/cjs/apiVersion.js").read_text()
     assert API_VERSION in source, pinned
     assert stripe.api_version == API_VERSION
 
@@ -228,7 +231,7 @@ def test_every_status_and_event_type_is_recorded(recorded: list[tuple[str, Mappi
 )
 def test_enum_values_are_stripes(typescript: TypeScript, resource: str, type_: str, values: set[str]) -> None:
     """Statuses, reasons and error codes: the types allow any string, so their declarations are read."""
-    source = (STRIPE_TYPES / f"stripe/cjs/resources/{resource}.d.ts").read_text()
+    source = (NODE_MODULES / f"stripe/cjs/resources/{resource}.d.ts").read_text()
     # Nested objects have types of the same name.
     unions = re.findall(rf"^ +type {type_} = ([^;]*);", source, re.MULTILINE)
     assert values
