@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # $(call pip_install,environment): every package is pinned, so nothing is resolved; what is imported compiles itself.
 pip_install = $(PY) -m pip --python $(1)/bin/python install --quiet --no-deps --no-compile --require-hashes -r
 
-.PHONY: help install demo local unit test deploy undeploy e2e deployed-check nightly check format lint types validate scan sbom parity specification simulate mutants openapi record sam-local requirements new clean
+.PHONY: help install demo local unit test deploy undeploy e2e deployed-check nightly check format lint types validate scan sbom parity openapi record sam-local requirements new clean
 
 help: ## Say what can be made.
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -153,17 +153,6 @@ deployed-check: $(VENV)/.local ## Does a deployed stack work? An order in test m
 	$(STACK_NEEDED)
 	@$(PY) -m ops --stack "$(STACK)" check --yes
 
-specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; break each of its rules [BOUNDS="crash=ANY, cancel=1"].
-	@$(PY) -m lab.specification $(call option,BOUNDS,bounds)
-
-simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…] [PROCESSES=1] [SCENARIO=…]; SEED=seed:number replays one.
-	@PYTHONPATH=functions:shared:. $(PY) -m lab.simulation $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
-	  $(call option,PROCESSES,processes) $(call option,SCENARIO,scenario)
-
-mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: when is it caught? [SEED=…]; WRITE=1 stores the schedules.
-	@$(if $(WRITE),STORE_SCHEDULES=1 $(PY) -m pytest -q tests/simulation -k is_caught,PYTHONPATH=functions:shared:. \
-	  $(PY) -m lab.simulation --mutants $(call option,SEED,seed))
-
 check: lint types validate scan test ## The whole gate: format, lint, types, template, scanners, tests.
 
 format: $(VENV)/.dev ## Format the code.
@@ -216,11 +205,11 @@ requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@for each in local dev bench checks emulator; do test ! -f layers/requirements/$$each.txt || \
 	  $(COMPILE) layers/requirements/$$each.in -o layers/requirements/$$each.txt || exit 1; done
 
-new: $(VENV)/.dev ## Make a project of your own, without benchmarks and history: make new DIR=../shop NAME=shop.
+new: $(VENV)/.dev ## Make a project of your own, without history: make new DIR=../shop NAME=shop [WITH=lab].
 	@test "$(DIR)" && test "$(NAME)" || { echo "make new DIR=../shop NAME=shop"; exit 1; }
-	@$(PY) -m local.new_project --dir "$(DIR)" --name "$(NAME)"
+	@$(PY) -m local.new_project --dir "$(DIR)" --name "$(NAME)" $(call option,WITH,with)
 
-# The targets of the benchmarks, which a project of your own does not have.
+# The targets of lab/, which a project of your own has only if it wants to.
 -include lab/targets.mk
 
 clean: ## Remove everything that was installed or built.

@@ -1,5 +1,16 @@
-# Included by the Makefile.
-.PHONY: survival bench costs
+# What proves, and what compares. Included by the Makefile.
+.PHONY: specification simulate mutants survival bench costs
+
+specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; break each of its rules [BOUNDS="crash=ANY, cancel=1"].
+	@$(PY) -m lab.specification $(call option,BOUNDS,bounds)
+
+simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…] [PROCESSES=1] [SCENARIO=…]; SEED=seed:number replays one.
+	@PYTHONPATH=functions:shared:. $(PY) -m lab.simulation $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
+	  $(call option,PROCESSES,processes) $(call option,SCENARIO,scenario)
+
+mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: when is it caught? [SEED=…]; WRITE=1 stores the schedules.
+	@$(if $(WRITE),STORE_SCHEDULES=1 $(PY) -m pytest -q tests/simulation -k is_caught,PYTHONPATH=functions:shared:. \
+	  $(PY) -m lab.simulation --mutants $(call option,SEED,seed))
 
 survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied most [SCHEDULES=10000] [SEED=1]; WRITE=1 keeps the table.
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.survival $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \

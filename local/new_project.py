@@ -1,4 +1,4 @@
-"""`make new`: a copy of this project under a name of its own, without the lab and without history."""
+"""`make new`: a copy of this project under a name of its own, without history; with the lab only if it is asked for."""
 
 import argparse
 import importlib.util
@@ -14,19 +14,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
 NAME = "onecharge"
-LEFT_OUT = (
-    "lab/survival",
-    "lab/speed",
-    "lab/costs",
-    "lab/publish",
-    "lab/targets",
-    "lab/tests/test_survival",
-    "lab/tests/test_speed",
-    "lab/tests/test_costs",
-    "layers/requirements/bench",
-    "docs/survival.svg",
-    "docs/speed.svg",
-)
+LEFT_OUT = ("lab/", "layers/requirements/bench", "docs/survival.svg", "docs/speed.svg")
 """How the paths begin that a new project does not have."""
 VERBATIM = ("LICENSE", "NOTICE")
 
@@ -65,28 +53,39 @@ def renamed(text: str, name: str) -> str:
 
 
 def without_left_out(path: str, markdown: str) -> str:
-    """The document without the sections that show a picture of what is left out, and the lines that link to it."""
+    """The document without the sections that show a picture of what is left out, and without the paragraphs, table rows
+    and list items that link to it or name one of its commands.
+    """
 
     def is_left_out(link: str) -> bool:
-        return posixpath.normpath(posixpath.join(posixpath.dirname(path), link)).startswith(LEFT_OUT)
+        return f"{posixpath.normpath(posixpath.join(posixpath.dirname(path), link))}/".startswith(LEFT_OUT)
+
+    targets = set(re.findall(r"(?m)^([a-z-]+):", (PROJECT / "lab/targets.mk").read_text()))
+
+    def names_it(text: str) -> bool:
+        commands = re.findall(r"`make ([a-z0-9-]+)", text)
+        return any(map(is_left_out, re.findall(r"\]\((.+?)\)", text))) or not targets.isdisjoint(commands)
 
     sections = re.split(r"(?m)^(?=## )", markdown)
     kept = "".join(each for each in sections if not any(map(is_left_out, re.findall(r"!\[.*?\]\((.+?)\)", each))))
-    lines = kept.splitlines(keepends=True)
-    return "".join(each for each in lines if not any(map(is_left_out, re.findall(r"\]\((.+?)\)", each))))
+    paragraphs = re.split(r"(\n\n+|\n(?=\||- |\d+\. ))", kept)
+    # Each is followed by what separates it from the next one.
+    pairs = zip(paragraphs[::2], [*paragraphs[1::2], ""], strict=True)
+    return "".join(text + separator for text, separator in pairs if not names_it(text))
 
 
-def make_project(folder: Path, name: str) -> None:
+def make_project(folder: Path, name: str, *, with_lab: bool = False) -> None:
     """Write the files of the new project."""
     for path in files_of_the_project():
-        if path.startswith(LEFT_OUT):
+        if path.startswith(LEFT_OUT) and not with_lab:
             continue
         target = folder / renamed(path, name)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(PROJECT / path, target)
         if path not in VERBATIM and b"\0" not in target.read_bytes():
             text = target.read_text()
-            target.write_text(renamed(without_left_out(path, text) if path.endswith(".md") else text, name))
+            is_cut = path.endswith(".md") and not with_lab and (PROJECT / "lab").is_dir()
+            target.write_text(renamed(without_left_out(path, text) if is_cut else text, name))
     (folder / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n")
     # Another name is sorted in other places, and fits into other lines.
     for command in (["check", "--fix", "--quiet", "--no-cache", "."], ["format", "--quiet", "--no-cache", "."]):
@@ -97,11 +96,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make new", description=__doc__)
     for option in ("--dir", "--name"):
         parser.add_argument(option, required=True)
+    parser.add_argument("--with", dest="extra", choices=("lab",), help="the lab, too")
     options = parser.parse_args()
     if reason := refusal(folder := Path(options.dir).resolve(), options.name):
         print(f"{reason}. Nothing was written.", file=sys.stderr)
         return 2
-    make_project(folder, options.name)
+    make_project(folder, options.name, with_lab=options.extra == "lab")
     print(f"{options.name} is in {folder}: try `make demo` there. docs/guides/leave-out.md says which parts can go.")
     return 0
 
