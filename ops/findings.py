@@ -66,7 +66,7 @@ class Cause(Enum):
     )
     PAYMENT_INTENT_UNKNOWN = (
         "Stripe has no such PaymentIntent as the row names",
-        "store the right key; if a wrong one made it, docs/runbook.md#stripeaccount says how the order goes on",
+        "store the right key; if a wrong one made it, docs/runbook.md#striperefuses says how the order goes on",
     )
     STRIPE_UNAVAILABLE = (
         "Stripe does not answer",

@@ -40,6 +40,14 @@ def test_every_link_leads_somewhere() -> None:
     assert {str(path): links for path in MARKDOWN if (links := list(dead_links(path)))} == {}
 
 
+def test_every_heading_that_the_code_names_exists() -> None:
+    """An operator follows `docs/runbook.md#striperefuses`, which a finding of `explain` prints."""
+    sources = [path for path in FILES if path.suffix in (".py", ".yaml") and path != Path(__file__)]
+    named = {match for path in sources for match in re.findall(r"(docs/[\w/-]+\.md)#([\w-]+)", path.read_text())}
+    assert named
+    assert [(name, anchor) for name, anchor in sorted(named) if anchor not in anchors(PROJECT / name)] == []
+
+
 def test_every_path_exists() -> None:
     """`functions/charge_order/` in a text is a folder of this project."""
     top = "|".join(sorted({path.relative_to(PROJECT).parts[0] for path in FILES}))
