@@ -1,5 +1,6 @@
 """One Stripe account: its objects, its idempotency keys and its events."""
 
+import operator
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,18 +31,25 @@ def digest(text: str) -> str:
 class Schedule:
     """Actions at a later time, as a refund that succeeds days later. Only `run` runs them."""
 
+    acts_at: float | None = None
+    """When the action that runs was due: the clock may be past it. None while none runs."""
     _actions: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
 
     def add(self, due: float, action: Callable[[], object]) -> None:
         self._actions.append((due, action))
 
-    def run(self, now: float) -> int:
-        """Run the actions that are due, earliest first. Returns their number."""
-        due = sorted((entry for entry in self._actions if entry[0] <= now), key=lambda entry: entry[0])
-        self._actions = [entry for entry in self._actions if entry not in due]
-        for _, action in due:
-            action()
-        return len(due)
+    def run(self, until: float, now: float) -> int:
+        """Run the actions that are due until then, earliest first, and those that they add. Returns their number."""
+        count = 0
+        while self._actions and (first := min(self._actions, key=operator.itemgetter(0)))[0] <= until:
+            self._actions.remove(first)
+            self.acts_at = min(first[0], now)
+            try:
+                first[1]()
+            finally:
+                self.acts_at = None
+            count += 1
+        return count
 
 
 @dataclass
@@ -65,6 +73,9 @@ class Behavior:
     """Accounts in India have none (Stripe documentation, "Search")."""
     takes_cards: bool = True
     """Whether card payments are active: otherwise they are filtered out of `allowed_payment_method_types`."""
+    confirms_max: int = 100
+    """After so many confirms Stripe cancels the PaymentIntent. It has such a limit, and does not say which (Stripe API
+    reference, "Confirm a PaymentIntent")."""
     late_refund_seconds: float = 600.0
     """When a refund of pm_card_pendingRefund succeeds, and one of pm_card_refundFail fails."""
 
@@ -87,6 +98,10 @@ class Account:
     balance_transactions: "dict[str, BalanceTransaction]" = field(default_factory=dict)
     webhook_endpoints: "dict[str, WebhookEndpoint]" = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
+    ledger: "list[Charge]" = field(default_factory=list)
+    """Each time that money was taken, in order."""
+    received_at: int = 0
+    """When the request arrived that is executed now: earlier than now if it is executed late."""
     executing: Request | None = None
     """The request that causes the current events; None while Stripe acts by itself."""
 

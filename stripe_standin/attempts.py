@@ -12,8 +12,9 @@ from stripe_standin.cards import CardBehavior, Declines, RequiresAuthentication,
 from stripe_standin.charges import Charge
 from stripe_standin.disputes import open_dispute
 from stripe_standin.errors import ApiError, doc_url, invalid
+from stripe_standin.faults import Fault
 from stripe_standin.messages import Request
-from stripe_standin.payment_intents import PaymentIntent, emit_change
+from stripe_standin.payment_intents import PaymentIntent, cancel_now, emit_change, unexpected_state
 from stripe_standin.payment_methods import PaymentMethod
 
 _AUTHENTICATION_REQUIRED = Declines(
@@ -61,10 +62,14 @@ def finish_processing(account: Account, intent: PaymentIntent, *, succeed: bool)
 
 
 def attempt(
-    account: Account, intent: PaymentIntent, method: PaymentMethod, request: Request, *, stays_processing: bool
+    account: Account, intent: PaymentIntent, method: PaymentMethod, request: Request, outcome: Fault | None = None
 ) -> None:
+    intent.confirmed_under.append(request.idempotency_key)
+    if outcome is Fault.CANCELED_BY_STRIPE or len(intent.confirmed_under) > account.behavior.confirms_max:
+        cancel_now(account, intent, "automatic")
+        raise unexpected_state(intent, "You cannot confirm this PaymentIntent because it has a status of canceled.")
     intent.payment_method, intent.last_payment_error = method.id, None
-    if stays_processing:
+    if outcome is Fault.STAYS_PROCESSING:
         _process(account, intent, method, request.idempotency_key)
         return
     match _behavior(method.card.behavior, request.parameters):
@@ -98,8 +103,9 @@ def _charge(
     charge = pending or _new_charge(account, intent, method, key)
     charge.pending = False
     balance.book_charge(account, charge.id, charge.amount, charge.currency)
+    account.ledger.append(charge)
     intent.latest_charge, intent.status = charge.id, "succeeded"
-    method.used_up = True
+    method.used_up = not method.is_attached
     account.emit("charge.succeeded", charge.as_json())
     if method.card.dispute_reason is not None:
         open_dispute(account, charge, method.card.dispute_reason)
