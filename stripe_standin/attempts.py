@@ -69,10 +69,11 @@ def attempt(
         cancel_now(account, intent, "automatic")
         raise unexpected_state(intent, "You cannot confirm this PaymentIntent because it has a status of canceled.")
     intent.payment_method, intent.last_payment_error = method.id, None
-    if outcome is Fault.STAYS_PROCESSING:
+    behavior = _behavior(method.card.behavior, request.parameters)
+    if outcome is Fault.STAYS_PROCESSING and not isinstance(behavior, RequiresAuthentication):
         _process(account, intent, method, request.idempotency_key)
         return
-    match _behavior(method.card.behavior, request.parameters):
+    match behavior:
         case Succeeds():
             _charge(account, intent, method, key=request.idempotency_key)
         case Declines() as declines:

@@ -66,10 +66,16 @@ class Dispute:
         }
 
 
-def open_dispute(account: Account, charge: Charge, reason: str = "fraudulent", amount: int | None = None) -> Dispute:
+def open_dispute(
+    account: Account,
+    charge: Charge,
+    reason: str = "fraudulent",
+    amount: int | None = None,
+    status: str = "needs_response",
+) -> Dispute:
     if not charge.succeeded:
         raise invalid("Only a successful charge can be disputed.", param="charge")
-    dispute = Dispute(account.ids.new("du"), charge, amount or charge.amount, reason, account.now)
+    dispute = Dispute(account.ids.new("du"), charge, amount or charge.amount, reason, account.now, status)
     account.disputes[dispute.id] = dispute
     charge.disputed = True
     dispute.booked.append(balance.book_dispute(account, dispute.id, dispute.amount, charge.currency))

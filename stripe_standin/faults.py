@@ -65,9 +65,7 @@ class ErrorResponse:
         return Response(self.status, ApiError(self.status, self.type, self.message, code=self.code).body, self.headers)
 
 
-OUTCOMES = frozenset(
-    (Fault.STAYS_PROCESSING, Fault.CANCELED_BY_STRIPE, Fault.REFUND_PENDING, Fault.BALANCE_TOO_LOW)
-)
+OUTCOMES = frozenset((Fault.STAYS_PROCESSING, Fault.CANCELED_BY_STRIPE, Fault.REFUND_PENDING, Fault.BALANCE_TOO_LOW))
 """How a request is executed, where its parameters leave that open. A `status` hides it behind a stored error."""
 _NO_RETRY = {"Stripe-Should-Retry": "false"}
 _ERROR_RESPONSES: Mapping[Fault, ErrorResponse] = {

@@ -134,11 +134,11 @@ class ReviewWorld(World):
 
     def ask_a_person_who_knows(self, key: RowKey, resolution: Resolution) -> None:
         """Without a PaymentIntent that they name."""
-        intents, self.stripe.intents = self.stripe.intents, []
+        intents, self.stripe.ours.payment_intents = self.stripe.ours.payment_intents, {}
         try:
             self.ask_a_person(key, resolution)
         finally:
-            self.stripe.intents = intents
+            self.stripe.ours.payment_intents = intents
 
     def _is_canceled(self, key: RowKey) -> bool:
         return any(intent.cancellation_reason == "requested_by_customer" for intent in self._intents_of(key))
