@@ -540,6 +540,11 @@ class ShopStripe:
         else:
             disputes.open_dispute(self.ours, charge, status=status)
 
+    def forget_keys(self) -> None:
+        """Stripe may do so when keys are 24 hours old."""
+        for account in self.accounts:
+            account.keys.delete()
+
     def time_has_passed(self) -> None:
         """Stripe does by itself what is due by now."""
         self.engine.run_due()
