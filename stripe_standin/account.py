@@ -5,19 +5,10 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stripe_standin.keys import IdempotencyKeys
 from stripe_standin.messages import Request
-
-if TYPE_CHECKING:
-    from stripe_standin.balance import BalanceTransaction
-    from stripe_standin.charges import Charge
-    from stripe_standin.disputes import Dispute
-    from stripe_standin.payment_intents import PaymentIntent
-    from stripe_standin.payment_methods import PaymentMethod
-    from stripe_standin.refunds import Refund
-    from stripe_standin.webhook_endpoints import WebhookEndpoint
 
 API_VERSION = "2026-10-28.endive"
 """The account's default API version, which the objects follow; stripe-python pins the same one."""
@@ -64,6 +55,14 @@ class Ids:
         return f"{kind}_{digest(f'{self.seed}:{kind}:{self._counts[kind]}')[:24]}"
 
 
+class CountedIds(Ids):
+    """Ids that are easy to read: pi_0, pi_1."""
+
+    def new(self, kind: str) -> str:
+        self._counts[kind] += 1
+        return f"{kind}_{self._counts[kind] - 1}"
+
+
 @dataclass
 class Behavior:
     """Settings for what Stripe's documentation leaves open, and for delays. README.md, "Not verified"."""
@@ -90,20 +89,18 @@ class Account:
     behavior: Behavior
     schedule: Schedule
     keys: IdempotencyKeys = field(default_factory=IdempotencyKeys)
-    payment_intents: "dict[str, PaymentIntent]" = field(default_factory=dict)
-    payment_methods: "dict[str, PaymentMethod]" = field(default_factory=dict)
-    charges: "dict[str, Charge]" = field(default_factory=dict)
-    refunds: "dict[str, Refund]" = field(default_factory=dict)
-    disputes: "dict[str, Dispute]" = field(default_factory=dict)
-    balance_transactions: "dict[str, BalanceTransaction]" = field(default_factory=dict)
-    webhook_endpoints: "dict[str, WebhookEndpoint]" = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
-    ledger: "list[Charge]" = field(default_factory=list)
-    """Each time that money was taken, in order."""
+    ledger: list[str] = field(default_factory=list)
+    """The charge of each time that money was taken, in order."""
     received_at: int = 0
     """When the request arrived that is executed now: earlier than now if it is executed late."""
     executing: Request | None = None
     """The request that causes the current events; None while Stripe acts by itself."""
+    _objects: dict[type, dict[str, Any]] = field(default_factory=dict)
+
+    def all[Kind](self, kind: type[Kind]) -> dict[str, Kind]:
+        """The account's objects of one class, by id, oldest first. Each class is declared above this module."""
+        return self._objects.setdefault(kind, {})
 
     @property
     def now(self) -> int:

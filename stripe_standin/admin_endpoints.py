@@ -1,8 +1,9 @@
 """The endpoints under /_standin/. `admin.py` is their client; README.md lists them."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from stripe_standin import attempts, charges, disputes, payment_intents, refunds
 from stripe_standin.account import Account, Behavior
@@ -10,11 +11,22 @@ from stripe_standin.engine import StripeEngine
 from stripe_standin.errors import invalid, missing
 from stripe_standin.faults import FaultPlan, FaultRule
 
-if TYPE_CHECKING:
-    from stripe_standin.server import StandIn
-
 _SERVER_SETTINGS = ("latency_seconds", "latency_max_seconds", "webhook_url", "webhook_secret", "webhooks_by_themselves")
 _BEHAVIOR_SETTINGS = tuple(each.name for each in fields(Behavior))
+
+
+class Server(Protocol):
+    """The parts of the server that these endpoints read and change, and its settings."""
+
+    engine: StripeEngine
+    faults: FaultPlan
+    counts: Counter[str]
+    clock: Callable[[], float]
+    clock_offset_seconds: float
+
+    def now(self) -> float: ...
+
+    def reset(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -24,7 +36,7 @@ class DeliverWebhooks:
     order: Sequence[int] | None
 
 
-def handle_admin_request(standin: "StandIn", method: str, path: str, body: dict[str, Any]) -> Any:
+def handle_admin_request(standin: Server, method: str, path: str, body: dict[str, Any]) -> Any:
     """Process one request; the caller holds the lock."""
     match method, path.split("/"):
         case "GET", ["ledger"]:
@@ -84,22 +96,26 @@ def _change_object(engine: StripeEngine, parts: list[str], body: dict[str, Any])
     raise _unknown("/".join(parts))
 
 
-def _ledger(standin: "StandIn") -> dict[str, Any]:
+def _ledger(standin: Server) -> dict[str, Any]:
     accounts = _accounts(standin.engine)
-    account_charges = [(account, charge) for account in accounts for charge in account.charges.values()]
+    account_charges = [(account, charge) for account in accounts for charge in account.all(charges.Charge).values()]
+
+    def shown(kind: type[Any]) -> list[dict[str, Any]]:
+        return [each.as_json() for account in accounts for each in account.all(kind).values()]
+
     return {
         "charges": [charge.as_ledger_entry(account) for account, charge in account_charges if charge.succeeded],
         "unpaid_charges": [
             charge.as_ledger_entry(account) for account, charge in account_charges if not charge.succeeded
         ],
-        "payment_intents": [each.as_json() for account in accounts for each in account.payment_intents.values()],
-        "refunds": [each.as_json() for account in accounts for each in account.refunds.values()],
-        "disputes": [each.as_json() for account in accounts for each in account.disputes.values()],
+        "payment_intents": shown(payment_intents.PaymentIntent),
+        "refunds": shown(refunds.Refund),
+        "disputes": shown(disputes.Dispute),
         "counts": dict(standin.counts),
     }
 
 
-def _faults(standin: "StandIn", method: str, body: dict[str, Any]) -> dict[str, Any]:
+def _faults(standin: Server, method: str, body: dict[str, Any]) -> dict[str, Any]:
     if method == "DELETE":
         standin.faults = FaultPlan()
     if method == "POST":
@@ -107,14 +123,14 @@ def _faults(standin: "StandIn", method: str, body: dict[str, Any]) -> dict[str, 
     return {"rules": [asdict(rule) for rule in standin.faults.rules]}
 
 
-def _move_clock(standin: "StandIn", body: dict[str, Any]) -> dict[str, Any]:
+def _move_clock(standin: Server, body: dict[str, Any]) -> dict[str, Any]:
     if "now" in body:
         standin.clock_offset_seconds = body["now"] - standin.clock()
     standin.clock_offset_seconds += body.get("advance_seconds", 0)
     return {"now": standin.now()}
 
 
-def _change_settings(standin: "StandIn", body: dict[str, Any]) -> dict[str, Any]:
+def _change_settings(standin: Server, body: dict[str, Any]) -> dict[str, Any]:
     for name, value in body.items():
         if name in _SERVER_SETTINGS:
             setattr(standin, name, value)
@@ -127,8 +143,8 @@ def _change_settings(standin: "StandIn", body: dict[str, Any]) -> dict[str, Any]
 
 def _with_intent(engine: StripeEngine, id_: str) -> tuple[Account, payment_intents.PaymentIntent]:
     for account in _accounts(engine):
-        if id_ in account.payment_intents:
-            return account, account.payment_intents[id_]
+        if (intent := account.all(payment_intents.PaymentIntent).get(id_)) is not None:
+            return account, intent
     raise missing("payment_intent", id_, "intent")
 
 

@@ -41,9 +41,9 @@ def authenticate(account: Account, intent: PaymentIntent, *, succeed: bool) -> N
     if not succeed:
         _fail_authentication(account, intent, method)
     elif isinstance(behavior, RequiresAuthentication) and isinstance(behavior.then, Declines):
-        _decline(account, intent, method, behavior.then, key=None)
+        decline(account, intent, method, behavior.then)
     else:
-        _charge(account, intent, method, key=None)
+        take_money(account, intent, method)
 
 
 def finish_processing(account: Account, intent: PaymentIntent, *, succeed: bool) -> None:
@@ -51,11 +51,11 @@ def finish_processing(account: Account, intent: PaymentIntent, *, succeed: bool)
     if intent.status != "processing":
         raise invalid("This PaymentIntent is not processing.", code="payment_intent_unexpected_state")
     method = payment_methods.find(account, intent.payment_method or "")
-    pending = account.charges[intent.latest_charge or ""]
+    pending = account.all(Charge)[intent.latest_charge or ""]
     if succeed:
-        _charge(account, intent, method, key=None, pending=pending)
+        take_money(account, intent, method, pending=pending)
     else:
-        _decline(account, intent, method, Declines(), key=None, pending=pending)
+        decline(account, intent, method, Declines(), pending=pending)
 
 
 # ------------------------------------------------------------------------ one attempt
@@ -75,12 +75,12 @@ def attempt(
         return
     match behavior:
         case Succeeds():
-            _charge(account, intent, method, key=request.idempotency_key)
+            take_money(account, intent, method, key=request.idempotency_key)
         case Declines() as declines:
-            raise _decline(account, intent, method, declines, key=request.idempotency_key)
+            raise decline(account, intent, method, declines, key=request.idempotency_key)
         case RequiresAuthentication():
             if request.parameters.get("error_on_requires_action") == "true" or _off_session(request.parameters):
-                raise _decline(account, intent, method, _AUTHENTICATION_REQUIRED, key=request.idempotency_key)
+                raise decline(account, intent, method, _AUTHENTICATION_REQUIRED, key=request.idempotency_key)
             uses_sdk = request.parameters.get("use_stripe_sdk") == "true"
             intent.redirects_to = None if uses_sdk else request.parameters.get("return_url")
             intent.status = "requires_action"
@@ -97,14 +97,19 @@ def _off_session(parameters: Mapping[str, str]) -> bool:
     return parameters.get("off_session") in ("true", "recurring", "one_off")
 
 
-def _charge(
-    account: Account, intent: PaymentIntent, method: PaymentMethod, *, key: str | None, pending: Charge | None = None
+def take_money(
+    account: Account,
+    intent: PaymentIntent,
+    method: PaymentMethod,
+    *,
+    key: str | None = None,
+    pending: Charge | None = None,
 ) -> None:
     """Take the money. Nothing else does."""
     charge = pending or _new_charge(account, intent, method, key)
     charge.pending = False
     balance.book_charge(account, charge.id, charge.amount, charge.currency)
-    account.ledger.append(charge)
+    account.ledger.append(charge.id)
     intent.latest_charge, intent.status = charge.id, "succeeded"
     method.used_up = not method.is_attached
     account.emit("charge.succeeded", charge.as_json())
@@ -121,13 +126,13 @@ def _process(account: Account, intent: PaymentIntent, method: PaymentMethod, key
     emit_change(account, intent, "processing")
 
 
-def _decline(
+def decline(
     account: Account,
     intent: PaymentIntent,
     method: PaymentMethod,
     declines: Declines,
     *,
-    key: str | None,
+    key: str | None = None,
     pending: Charge | None = None,
 ) -> ApiError:
     """Record a failed Charge; the PaymentIntent goes back to `requires_payment_method`. Returns the 402 response.
@@ -192,5 +197,5 @@ def _new_charge(account: Account, intent: PaymentIntent, method: PaymentMethod, 
         receipt_email=intent.receipt_email,
         idempotency_key=key,
     )
-    account.charges[charge.id] = charge
+    account.all(Charge)[charge.id] = charge
     return charge

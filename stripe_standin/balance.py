@@ -89,9 +89,9 @@ def book_dispute_reversal(account: Account, dispute: str, amount: int, currency:
 
 def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
     allow(request)
-    if identifier not in account.balance_transactions:
+    if identifier not in account.all(BalanceTransaction):
         raise missing("balance transaction", identifier, "id")
-    return account.balance_transactions[identifier].as_json()
+    return account.all(BalanceTransaction)[identifier].as_json()
 
 
 def _book(
@@ -107,5 +107,5 @@ def _book(
     booked = BalanceTransaction(
         id_, source, amount, currency, type_, reporting_category, account.now, fee, account.clock
     )
-    account.balance_transactions[id_] = booked
+    account.all(BalanceTransaction)[id_] = booked
     return booked

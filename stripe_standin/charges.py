@@ -116,9 +116,9 @@ def retrieve(account: Account, request: Request, identifier: str) -> dict[str, A
 
 
 def find(account: Account, identifier: str) -> Charge:
-    if identifier not in account.charges:
+    if identifier not in account.all(Charge):
         raise missing("charge", identifier, "charge")
-    return account.charges[identifier]
+    return account.all(Charge)[identifier]
 
 
 def _outcome(declined: Declines | None) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def create(account: Account, request: Request, *, outcome: Fault | None = None) 
         _check_confirmable(intent, method, parameters)
     # Validation ends here: from now on every response is stored under the key.
     intent.id = account.ids.new("pi")
-    account.payment_intents[intent.id] = intent
+    account.all(PaymentIntent)[intent.id] = intent
     emit_change(account, intent, "created")
     if confirm_now and method is not None:
         attempt(account, intent, method, request, outcome)

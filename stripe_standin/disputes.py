@@ -76,7 +76,7 @@ def open_dispute(
     if not charge.succeeded:
         raise invalid("Only a successful charge can be disputed.", param="charge")
     dispute = Dispute(account.ids.new("du"), charge, amount or charge.amount, reason, account.now, status)
-    account.disputes[dispute.id] = dispute
+    account.all(Dispute)[dispute.id] = dispute
     charge.disputed = True
     dispute.booked.append(balance.book_dispute(account, dispute.id, dispute.amount, charge.currency))
     account.emit("charge.dispute.created", dispute.as_json())
@@ -103,7 +103,7 @@ def change_status(account: Account, dispute: Dispute, status: str) -> None:
 
 def is_charged_back(account: Account, charge: Charge) -> bool:
     """Whether the bank has taken the money of the charge: not while it only inquires, nor once a dispute is won."""
-    return any(each.charge is charge and each.status in _CHARGED_BACK for each in account.disputes.values())
+    return any(each.charge is charge and each.status in _CHARGED_BACK for each in account.all(Dispute).values())
 
 
 def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
@@ -112,6 +112,6 @@ def retrieve(account: Account, request: Request, identifier: str) -> dict[str, A
 
 
 def find(account: Account, identifier: str) -> Dispute:
-    if identifier not in account.disputes:
+    if identifier not in account.all(Dispute):
         raise missing("dispute", identifier, "dispute")
-    return account.disputes[identifier]
+    return account.all(Dispute)[identifier]

@@ -33,6 +33,7 @@ from stripe_standin.account import API_VERSION, Account, Behavior, Ids, Schedule
 from stripe_standin.errors import ApiError, invalid
 from stripe_standin.faults import Executed, Fault, FaultRule
 from stripe_standin.messages import Request, Response, Ticket
+from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.permissions import ApiKeys
 
 ACCOUNT_ID = "acct_standin"
@@ -82,9 +83,9 @@ _HAVE_OUTCOMES = (confirmation.create, confirmation.confirm, refunds.create)
 class StripeEngine:
     """Stripe and its accounts. `clock` returns epoch seconds; the same seed and requests give the same ids."""
 
-    def __init__(self, clock: Callable[[], float], *, seed: int = 0) -> None:
+    def __init__(self, clock: Callable[[], float], *, seed: int = 0, ids: Ids | None = None) -> None:
         self._clock = clock
-        self._ids = Ids(seed)
+        self._ids = ids or Ids(seed)
         self._account_of_key: dict[str, str | None] = {}
         self.api_keys = ApiKeys()
         self.schedule = Schedule()
@@ -122,7 +123,7 @@ class StripeEngine:
         """Amount, currency and metadata of the PaymentIntent in the path, as the parameters that created it."""
         identifier = (re.findall(r"/payment_intents/(pi_[^/]+)", request.path) or [""])[0]
         for account in self.accounts.values():
-            if (intent := account.payment_intents.get(identifier)) is not None:
+            if (intent := account.all(PaymentIntent).get(identifier)) is not None:
                 metadata = {f"metadata[{name}]": value for name, value in intent.metadata.items()}
                 return {"amount": str(intent.amount), "currency": intent.currency, **metadata}
         return {}

@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from stripe_standin.account import Account
+from stripe_standin.balance import BalanceTransaction
+from stripe_standin.charges import Charge
+from stripe_standin.disputes import Dispute
 from stripe_standin.errors import invalid, missing, refused
 from stripe_standin.messages import Request
 from stripe_standin.parameters import allow, integer, values
 from stripe_standin.payment_intents import PaymentIntent
+from stripe_standin.payment_methods import PaymentMethod
+from stripe_standin.refunds import Refund
+from stripe_standin.webhook_endpoints import WebhookEndpoint
 
 _PAGING = r"limit|starting_after|ending_before|created(\[(gte|gt|lte|lt)\])?"
 _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
@@ -42,23 +48,23 @@ class _Event:
 
 
 def payment_intents(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.payment_intents.values())
+    return _list(request, account.all(PaymentIntent).values())
 
 
 def refunds(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.refunds.values(), "payment_intent", "charge")
+    return _list(request, account.all(Refund).values(), "payment_intent", "charge")
 
 
 def charges(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.charges.values(), "payment_intent")
+    return _list(request, account.all(Charge).values(), "payment_intent")
 
 
 def disputes(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.disputes.values(), "payment_intent", "charge")
+    return _list(request, account.all(Dispute).values(), "payment_intent", "charge")
 
 
 def balance_transactions(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.balance_transactions.values(), "currency", "source", "type")
+    return _list(request, account.all(BalanceTransaction).values(), "currency", "source", "type")
 
 
 def events(account: Account, request: Request) -> dict[str, Any]:
@@ -68,7 +74,7 @@ def events(account: Account, request: Request) -> dict[str, Any]:
 
 
 def webhook_endpoints(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.webhook_endpoints.values())
+    return _list(request, account.all(WebhookEndpoint).values())
 
 
 def event(account: Account, request: Request, identifier: str) -> dict[str, Any]:
@@ -85,7 +91,7 @@ def search_payment_intents(account: Account, request: Request) -> dict[str, Any]
         raise invalid("Search is not available for this account.")
     parameters = allow(request, "query|limit|page")
     wanted = _parse_query(parameters.get("query", ""))
-    indexed = [_as_search_knows_it(account, each) for each in reversed(account.payment_intents.values())]
+    indexed = [_as_search_knows_it(account, each) for each in reversed(account.all(PaymentIntent).values())]
     found = [each for each in indexed if each and all(_field(each, name) == value for name, value in wanted)]
     if "page" in parameters:
         last = f"pi_{parameters['page'].removeprefix('after_')}"
@@ -186,12 +192,6 @@ def _expanded(account: Account, body: dict[str, Any], path: list[str], requested
 
 
 def _find(account: Account, identifier: str) -> dict[str, Any] | None:
-    known: tuple[Mapping[str, Any], ...] = (
-        account.payment_intents,
-        account.payment_methods,
-        account.charges,
-        account.refunds,
-        account.disputes,
-        account.balance_transactions,
-    )
-    return next((kind[identifier].as_json() for kind in known if identifier in kind), None)
+    kinds: tuple[type[Any], ...] = (PaymentIntent, PaymentMethod, Charge, Refund, Dispute, BalanceTransaction)
+    found = (account.all(kind).get(identifier) for kind in kinds)
+    return next((each.as_json() for each in found if each is not None), None)

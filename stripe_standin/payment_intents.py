@@ -148,9 +148,9 @@ def retrieve(account: Account, request: Request, identifier: str) -> dict[str, A
 
 
 def find(account: Account, identifier: str, *, param: str = "intent") -> PaymentIntent:
-    if identifier not in account.payment_intents:
+    if identifier not in account.all(PaymentIntent):
         raise missing("payment_intent", identifier, param)
-    return account.payment_intents[identifier]
+    return account.all(PaymentIntent)[identifier]
 
 
 def emit_change(account: Account, intent: PaymentIntent, what: str) -> None:

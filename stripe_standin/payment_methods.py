@@ -121,20 +121,20 @@ def retrieve(account: Account, request: Request, identifier: str) -> dict[str, A
 
 def new(account: Account, behaves_like: str) -> PaymentMethod:
     method = PaymentMethod(account.ids.new("pm"), account.now, behaves_like)
-    account.payment_methods[method.id] = method
+    account.all(PaymentMethod)[method.id] = method
     return method
 
 
 def find(account: Account, identifier: str) -> PaymentMethod:
-    if identifier not in account.payment_methods:
+    if identifier not in account.all(PaymentMethod):
         raise missing("PaymentMethod", identifier, "payment_method")
-    return account.payment_methods[identifier]
+    return account.all(PaymentMethod)[identifier]
 
 
 def resolve(account: Account, identifier: str) -> PaymentMethod:
     """The PaymentMethod that a parameter names; a new one for the name of a test card."""
-    if identifier in account.payment_methods:
-        return account.payment_methods[identifier]
+    if identifier in account.all(PaymentMethod):
+        return account.all(PaymentMethod)[identifier]
     if identifier in TEST_CARDS:
         return new(account, identifier)
     raise missing_parameter("PaymentMethod", identifier, "payment_method")

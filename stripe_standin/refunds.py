@@ -101,9 +101,9 @@ def retrieve(account: Account, request: Request, identifier: str) -> dict[str, A
 
 
 def find(account: Account, identifier: str) -> Refund:
-    if identifier not in account.refunds:
+    if identifier not in account.all(Refund):
         raise missing("refund", identifier, "id")
-    return account.refunds[identifier]
+    return account.all(Refund)[identifier]
 
 
 def succeed(account: Account, refund: Refund) -> Refund:
@@ -137,7 +137,7 @@ def fail(account: Account, refund: Refund, reason: str = _FAILURE_REASON) -> Ref
 def _apply(account: Account, refund: Refund) -> None:
     charge = refund.charge
     before = {"amount_refunded": charge.amount_refunded, "refunded": False}
-    account.refunds[refund.id] = refund
+    account.all(Refund)[refund.id] = refund
     charge.amount_refunded += refund.amount
     balance.book_refund(account, refund.id, refund.amount, charge.currency)
     account.emit("refund.created", refund.as_json())
@@ -151,7 +151,7 @@ def _apply(account: Account, refund: Refund) -> None:
 def _charge_to_refund(account: Account, parameters: Mapping[str, str]) -> Charge:
     if "payment_intent" in parameters:
         intent = payment_intents.find(account, parameters["payment_intent"], param="payment_intent")
-        charge = account.charges.get(intent.latest_charge or "")
+        charge = account.all(Charge).get(intent.latest_charge or "")
         if charge is None or not charge.succeeded:
             raise refused(f"This PaymentIntent ({intent.id}) does not have a successful charge to refund.")
         if parameters.get("charge", charge.id) != charge.id:

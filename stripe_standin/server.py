@@ -24,7 +24,7 @@ from stripe_standin.engine import StripeEngine
 from stripe_standin.errors import ApiError, invalid
 from stripe_standin.faults import Fault, FaultPlan, FaultRule
 from stripe_standin.messages import Request, Response, Ticket
-from stripe_standin.webhook_endpoints import signature
+from stripe_standin.webhook_endpoints import WebhookEndpoint, signature
 
 ADMIN_PREFIX = "/_standin/"
 _BROWSER = Path(__file__).with_name("browser")
@@ -158,7 +158,7 @@ class StandIn(ThreadingHTTPServer):
     def _deliver_webhooks(self, events: list[dict[str, Any]], order: Sequence[int] | None) -> dict[str, Any]:
         """Send events, each delivery with a new signature. `order` lists indexes, in any order, with duplicates."""
         with self.lock:
-            endpoints = list(self.engine.account.webhook_endpoints.values())
+            endpoints = list(self.engine.account.all(WebhookEndpoint).values())
         if self.webhook_url is None and not endpoints:
             raise invalid("Set webhook_url first.", param="webhook_url")
         statuses = []

@@ -65,7 +65,7 @@ def create(account: Account, request: Request) -> dict[str, Any]:
         description=parameters.get("description"),
         metadata=metadata_of(parameters),
     )
-    account.webhook_endpoints[id_] = endpoint
+    account.all(WebhookEndpoint)[id_] = endpoint
     return {**endpoint.as_json(), "secret": endpoint.secret}
 
 
@@ -90,14 +90,14 @@ def update(account: Account, request: Request, identifier: str) -> dict[str, Any
 
 def delete(account: Account, request: Request, identifier: str) -> dict[str, Any]:
     allow(request)
-    del account.webhook_endpoints[_find(account, identifier).id]
+    del account.all(WebhookEndpoint)[_find(account, identifier).id]
     return {"id": identifier, "object": "webhook_endpoint", "deleted": True}
 
 
 def _find(account: Account, identifier: str) -> WebhookEndpoint:
-    if identifier not in account.webhook_endpoints:
+    if identifier not in account.all(WebhookEndpoint):
         raise missing("webhook endpoint", identifier, "webhook_endpoint")
-    return account.webhook_endpoints[identifier]
+    return account.all(WebhookEndpoint)[identifier]
 
 
 def _url(url: str) -> str:

@@ -54,7 +54,7 @@ class AfterChargeWorld(World):
         again = replace(charge, id=f"{charge.id}_again", created=self.time)
         self._note(f"{again.id} succeeds as well", fault="charged twice")
         self.charged_twice.add(row_key_of_intent(charge))
-        self.stripe.ours.payment_intents[again.id] = again
+        self.stripe.ours.all(PaymentIntent)[again.id] = again
         emit_change(self.stripe.ours, again, "succeeded")
 
     def _may_need_review(self, key: RowKey) -> bool:

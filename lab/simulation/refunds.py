@@ -53,7 +53,7 @@ def charged(stripe: ShopStripe) -> ShopStripe:
     """Stripe has charged the order with its first PaymentIntent."""
     account = stripe.ours
     intent = PaymentIntent(PAYMENT_INTENT, AMOUNT_MINOR, "eur", account.now, {"order_id": ORDER_ID})
-    account.payment_intents[intent.id] = intent
+    account.all(PaymentIntent)[intent.id] = intent
     payment_intents.emit_change(account, intent, "created")
     card = payment_methods.find(account, "pm_card_visa")
     attempts.attempt(account, intent, card, Request("POST", f"/v1/payment_intents/{intent.id}/confirm", {}))

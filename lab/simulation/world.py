@@ -258,7 +258,7 @@ class WatchedStripe(ShopStripe):
             pays = self.io.happens("a card that is now declined, now pays")
             for account in self.accounts:
                 card = "pm_card_visa" if pays else "pm_card_visa_chargeDeclined"
-                account.payment_methods[FICKLE] = PaymentMethod(FICKLE, 0, card, is_attached=True)
+                account.all(PaymentMethod)[FICKLE] = PaymentMethod(FICKLE, 0, card, is_attached=True)
         self.io.tries(intent, *_attempt_of(intent, request))
 
     def tried(self, account: Account, intent: PaymentIntent, request: Request, response: Response) -> None:

@@ -18,6 +18,7 @@ from stripe_standin.account import API_VERSION
 from stripe_standin.engine import StripeEngine
 from stripe_standin.faults import Fault, FaultRule
 from stripe_standin.messages import Request
+from stripe_standin.payment_intents import PaymentIntent
 from tests.contract.conftest import STRIPE_TYPES, TypeScript
 
 CREATE = {"amount": "1099", "currency": "eur", "allowed_payment_method_types[0]": "card", "metadata[order_id]": "ord_1"}
@@ -75,11 +76,11 @@ class Recorder:
             parameters = {"payment_intent": intents[card], "amount": "99", "reason": "duplicate"}
             self.send("Refund", "POST", "refunds", parameters)
         self.engine.run_scheduled()
-        refunds.succeed(self.account, next(iter(self.account.refunds.values())))
+        refunds.succeed(self.account, next(iter(self.account.all(refunds.Refund).values())))
 
     def _record_other_statuses(self, intents: Mapping[str, str]) -> None:
         attempts.authenticate(
-            self.account, self.account.payment_intents[intents["pm_card_threeDSecure2Required"]], succeed=False
+            self.account, self.account.all(PaymentIntent)[intents["pm_card_threeDSecure2Required"]], succeed=False
         )
         unconfirmed = self.pay("", confirm=False)
         reason = {"cancellation_reason": "requested_by_customer"}
@@ -89,12 +90,14 @@ class Recorder:
             intent = self.engine.respond(request).body["id"]
             ticket = self.engine.begin(Request("POST", f"/v1/payment_intents/{intent}/confirm", {}, "sk_test_x"))
             self.recorded.append(("PaymentIntent", self.engine.execute(ticket, Fault.STAYS_PROCESSING)[0].body))  # type: ignore[arg-type]
-            attempts.finish_processing(self.account, self.account.payment_intents[intent], succeed=succeed)
-        dispute = next(iter(self.account.disputes.values()))
+            attempts.finish_processing(self.account, self.account.all(PaymentIntent)[intent], succeed=succeed)
+        dispute = next(iter(self.account.all(disputes.Dispute).values()))
         self.recorded.append(("Dispute", dispute.as_json()))
         disputes.close_dispute(self.account, dispute, "lost")
         disputed = self.pay("pm_card_createDispute")
-        won = next(each for each in self.account.disputes.values() if each.charge.payment_intent == disputed)
+        won = next(
+            each for each in self.account.all(disputes.Dispute).values() if each.charge.payment_intent == disputed
+        )
         disputes.close_dispute(self.account, won, "won")
 
     def _record_errors(self, intents: Mapping[str, str]) -> None:

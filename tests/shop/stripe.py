@@ -19,8 +19,9 @@ from requests.structures import CaseInsensitiveDict
 
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from stripe_standin import attempts, confirmation, disputes, payment_intents, refunds
-from stripe_standin.account import Account
+from stripe_standin.account import Account, CountedIds
 from stripe_standin.cards import Declines
+from stripe_standin.charges import Charge
 from stripe_standin.disputes import Dispute
 from stripe_standin.engine import ACCOUNT_ID, StripeEngine
 from stripe_standin.errors import ApiError
@@ -210,12 +211,12 @@ class _Engine(StripeEngine):
 
     def __init__(self, shop: "ShopStripe") -> None:
         self.shop = shop
-        super().__init__(lambda: shop.io.now())
+        super().__init__(lambda: shop.io.now(), ids=CountedIds())
 
     def execute(self, ticket: Ticket, outcome: Fault | None = None) -> tuple[Response, bool]:
         account, request = self.accounts[ticket.account_id], ticket.request
         [*_, identifier, last] = request.path.split("/")
-        intent = account.payment_intents.get(identifier) if last == "confirm" else None
+        intent = account.all(PaymentIntent).get(identifier) if last == "confirm" else None
         if intent is not None:
             self.shop.tries(intent, request)
         response, stored = super().execute(ticket, outcome)
@@ -287,20 +288,21 @@ class ShopStripe:
     @property
     def intents(self) -> list[PaymentIntent]:
         """The PaymentIntents of both accounts, ours first, oldest first."""
-        return [intent for account in self.accounts for intent in account.payment_intents.values()]
+        return [intent for account in self.accounts for intent in account.all(PaymentIntent).values()]
 
     @property
     def charges(self) -> list[PaymentIntent]:
         """The oracle: the PaymentIntent of each time that money was taken, in both accounts."""
-        return [each.payment_intents[charge.payment_intent] for each in self.accounts for charge in each.ledger]
+        taken = [(each, each.all(Charge)[charge_id]) for each in self.accounts for charge_id in each.ledger]
+        return [account.all(PaymentIntent)[charge.payment_intent] for account, charge in taken]
 
     @property
     def refunds(self) -> list[Refund]:
-        return list(self.ours.refunds.values())
+        return list(self.ours.all(Refund).values())
 
     @property
     def disputes(self) -> list[Dispute]:
-        return list(self.ours.disputes.values())
+        return list(self.ours.all(Dispute).values())
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -308,7 +310,7 @@ class ShopStripe:
         return self.ours.events
 
     def is_ours(self, intent_id: str) -> bool:
-        return intent_id in self.ours.payment_intents
+        return intent_id in self.ours.all(PaymentIntent)
 
     def refunded(self, intent_id: str) -> int:
         """How much of it was given back."""
@@ -320,9 +322,9 @@ class ShopStripe:
         Any other name of a test card becomes a new PaymentMethod with each use.
         """
         for account in self.accounts:
-            account.payment_methods.clear()
+            account.all(PaymentMethod).clear()
             for name in cards:
-                account.payment_methods[name] = PaymentMethod(name, 0, name, is_attached=True)
+                account.all(PaymentMethod)[name] = PaymentMethod(name, 0, name, is_attached=True)
 
     # ------------------------------------------------------------ one request
 
@@ -418,7 +420,7 @@ class ShopStripe:
         """A page of a list: of `page_max` objects, however many were asked for."""
         intent_id = given.get("payment_intent")
         seen = self.engine.accounts[_ACCOUNT_OF_KEY[self._api_key(account)]]
-        is_unknown = intent_id is not None and intent_id not in seen.payment_intents
+        is_unknown = intent_id is not None and intent_id not in seen.all(PaymentIntent)
         if name == "refunds" and is_unknown and not self.io.happens("stripe refunds: another account shows nothing"):
             self.reach(name)
             raise sdk_error(404, code="resource_missing", param="payment_intent")
@@ -453,7 +455,7 @@ class ShopStripe:
     def _decide(self, account: Account, intent: PaymentIntent) -> None:
         if intent.status != "processing":
             return
-        behavior = account.payment_methods[intent.payment_method or ""].card.behavior
+        behavior = account.all(PaymentMethod)[intent.payment_method or ""].card.behavior
         pays = not isinstance(behavior, Declines) and self.io.happens("stripe: processing has succeeded")
         if not pays:
             self.processing_failed.add(intent.id)
@@ -510,7 +512,7 @@ class ShopStripe:
 
     def refund_is_made(self, refund_id: str) -> None:
         """One that is pending is decided later."""
-        refund = self.ours.refunds[refund_id]
+        refund = self.ours.all(Refund)[refund_id]
         if refund.status == "pending":
             due = self.engine.now() + _DECIDED_AFTER_SECONDS
             self.engine.schedule.add(due, partial(self._decide_refund, refund))
@@ -533,7 +535,7 @@ class ShopStripe:
 
     def dispute_is(self, intent_id: str, status: str, number: int = 0) -> None:
         """The bank opens a dispute of the PaymentIntent, or decides about the one of this number; an event says so."""
-        charge = self.ours.charges[self.ours.payment_intents[intent_id].latest_charge or ""]
+        charge = self.ours.all(Charge)[self.ours.all(PaymentIntent)[intent_id].latest_charge or ""]
         of_it = [each for each in self.disputes if each.charge is charge]
         if number < len(of_it):
             disputes.change_status(self.ours, of_it[number], status)
@@ -550,7 +552,7 @@ class ShopStripe:
         self.engine.run_due()
 
     def _account_of(self, intent: PaymentIntent) -> Account:
-        return next(each for each in self.accounts if intent.id in each.payment_intents)
+        return next(each for each in self.accounts if intent.id in each.all(PaymentIntent))
 
 
 def _flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
