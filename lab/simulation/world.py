@@ -89,14 +89,18 @@ class Crash(BaseException):
 
 
 class Violation(AssertionError):
-    """An invariant does not hold; carries what happened up to there."""
+    """An invariant does not hold; carries what happened up to there, and which of it was out of the ordinary."""
 
-    def __init__(self, what: str, timeline: Sequence[tuple[int, str]]) -> None:
-        super().__init__("\n".join([what, *(f"{seconds:>8} s  {event}" for seconds, event in timeline)]))
-        self.what, self.timeline = what, list(timeline)
+    def __init__(self, what: str, timeline: Sequence[tuple[int, str]], unusual: Sequence[str] = ()) -> None:
+        super().__init__(what)
+        self.what, self.timeline, self.unusual = what, list(timeline), list(unusual)
 
-    def __reduce__(self) -> tuple[type["Violation"], tuple[str, list[tuple[int, str]]]]:
-        return Violation, (self.what, self.timeline)
+    def __str__(self) -> str:
+        unusual = f"all ordinary, except: {'; '.join(self.unusual)}" if self.unusual else "all ordinary"
+        return "\n".join([self.what, unusual, *(f"{seconds:>8} s  {event}" for seconds, event in self.timeline)])
+
+    def __reduce__(self) -> tuple[type["Violation"], tuple[str, list[tuple[int, str]], list[str]]]:
+        return Violation, (self.what, self.timeline, self.unusual)
 
 
 class Schedule(Protocol):
@@ -104,6 +108,8 @@ class Schedule(Protocol):
 
     steps: int
     coverage: Counter[str]
+    unusual: list[str]
+    """What happened out of the ordinary: faults, crashes, days that pass."""
 
     def run(self) -> None:
         """Raises Violation when an invariant breaks."""
@@ -114,6 +120,7 @@ def violation_of(world: Schedule) -> Violation | None:
     try:
         world.run()
     except Violation as violation:
+        violation.unusual = world.unusual
         return violation
     return None
 
@@ -299,6 +306,7 @@ class BaseWorld:
     faults_on: bool = True
     coverage: Counter[str] = field(default_factory=Counter)
     timeline: list[tuple[int, str]] = field(default_factory=list)
+    unusual: list[str] = field(default_factory=list)
     steps: int = 0
 
     def now(self) -> int:
@@ -314,7 +322,8 @@ class BaseWorld:
 
     def happens(self, what: str) -> bool:
         happens = self.choices.happens(0.7)
-        self.coverage[what] += happens
+        if happens:
+            self._note(what, fault=what)
         return happens
 
     def met(self, what: str) -> None:
@@ -324,6 +333,7 @@ class BaseWorld:
         self.timeline.append((self.time - T0, what))
         if fault:
             self.coverage[fault] += 1
+            self.unusual.append(what)
 
 
 @dataclass
@@ -448,7 +458,8 @@ class World(BaseWorld):
 
     def pass_time(self, seconds: int, *, fault: str = "") -> None:
         self.time += max(0, seconds)
-        self._note(f"{seconds} s pass", fault=fault or ("days pass" if seconds >= DAY else ""))
+        passes = f"{seconds} s pass" if seconds % DAY or not seconds else f"{seconds // DAY} days pass"
+        self._note(passes, fault=fault or ("days pass" if seconds >= DAY else ""))
         self.stripe.time_has_passed()
 
     def one_of(self, options: Sequence[int]) -> int:
