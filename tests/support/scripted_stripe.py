@@ -1,9 +1,9 @@
-"""The simulation's Stripe for single tests: a test says how requests end, sees all that were sent, and gets the events.
+"""The stand-in's Stripe for single tests: a test says how requests end, sees all that were sent, and gets the events.
 
 stripe.next("confirm", NO_ANSWER, meanwhile(another_worker_charges))
 stripe.failing["pi_1"] = NO_ANSWER                   # until it is removed
 endpoint.send(stripe.show("pi_0", "succeeded"))      # the event, as Stripe writes it
-stripe.io.faults["stripe_create"] = "500 before"     # stored under its key, and never executed: see MemoryStripe
+stripe.io.faults["stripe_create"] = "500 before"     # stored under its key, and never executed: see ShopStripe
 """
 
 from collections import defaultdict
@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 import stripe
 
+from onecharge.payments.stripe_events import EVENT_TYPES
 from stripe_standin import attempts, payment_intents
-from stripe_standin.cards import Declines
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod
 from tests.shop.dynamodb import Faults
@@ -181,14 +181,7 @@ class ScriptedStripe(ShopStripe):
             intent.status = status
             what = {"requires_payment_method": "payment_failed"}.get(status, status)
             payment_intents.emit_change(self.ours, intent, what)
-        return self.webhooks[-1]
-
-    def decline(self, intent_id: str, code: str = "lost_card", *, charge: str | None = "ch_declined") -> None:
-        """A confirm of the PaymentIntent is declined; without a charge, the bank was not asked."""
-        intent = self.intent(intent_id)
-        card = self.ours.all(PaymentMethod)[intent.payment_method or VISA]
-        attempts.decline(self.ours, intent, card, Declines(code, code))
-        intent.latest_charge = charge
+        return self.events[-1]
 
     def refund_by_hand(self, intent_id: str, amount: int, **metadata: str) -> dict[str, Any]:
         """Somebody refunds it in Stripe's Dashboard; returns the event of its charge."""
@@ -209,15 +202,11 @@ class ScriptedStripe(ShopStripe):
     # ------------------------------------------------------------ events
 
     def emits(self, type_: str, thing: Mapping[str, Any]) -> dict[str, Any]:
-        """Stripe creates an event, and keeps it; returns it as a webhook has it."""
+        """Stripe creates an event, and keeps it; returns it."""
         self.ours.emit(type_, dict(thing))
-        return self.webhooks[-1]
+        return self.events[-1]
 
     @property
     def webhooks(self) -> list[dict[str, Any]]:
-        """All events as webhooks have them, without those of a creation, but with those of a new dispute."""
-        return [
-            each
-            for each in self.events
-            if not each["type"].endswith(".created") or each["type"] == "charge.dispute.created"
-        ]
+        """The events that our endpoint gets."""
+        return [each for each in self.events if each["type"] in EVENT_TYPES]
