@@ -72,7 +72,7 @@ class ChargeHarness:
         client = client_of(self.stripe)
         made = client.v1.payment_intents.create({**money, "metadata": metadata}, {"idempotency_key": key})
         self.stripe.show(made.id, status, **changes)
-        return made.id
+        return str(made.id)
 
     # ------------------------------------------------------------ the row
 
