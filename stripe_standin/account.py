@@ -1,5 +1,6 @@
 """One Stripe account: its objects, its idempotency keys and its events."""
 
+import operator
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,18 +22,25 @@ def digest(text: str) -> str:
 class Schedule:
     """Actions at a later time, as a refund that succeeds days later. Only `run` runs them."""
 
+    acts_at: float | None = None
+    """When the action that runs was due: the clock may be past it. None while none runs."""
     _actions: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
 
     def add(self, due: float, action: Callable[[], object]) -> None:
         self._actions.append((due, action))
 
-    def run(self, now: float) -> int:
-        """Run the actions that are due, earliest first. Returns their number."""
-        due = sorted((entry for entry in self._actions if entry[0] <= now), key=lambda entry: entry[0])
-        self._actions = [entry for entry in self._actions if entry not in due]
-        for _, action in due:
-            action()
-        return len(due)
+    def run(self, until: float, now: float) -> int:
+        """Run the actions that are due until then, earliest first, and those that they add. Returns their number."""
+        count = 0
+        while self._actions and (first := min(self._actions, key=operator.itemgetter(0)))[0] <= until:
+            self._actions.remove(first)
+            self.acts_at = min(first[0], now)
+            try:
+                first[1]()
+            finally:
+                self.acts_at = None
+            count += 1
+        return count
 
 
 @dataclass
@@ -47,6 +55,14 @@ class Ids:
         return f"{kind}_{digest(f'{self.seed}:{kind}:{self._counts[kind]}')[:24]}"
 
 
+class CountedIds(Ids):
+    """Ids that are easy to read: pi_0, pi_1."""
+
+    def new(self, kind: str) -> str:
+        self._counts[kind] += 1
+        return f"{kind}_{self._counts[kind] - 1}"
+
+
 @dataclass
 class Behavior:
     """Settings for what Stripe's documentation leaves open, and for delays. README.md, "Not verified"."""
@@ -56,6 +72,9 @@ class Behavior:
     """Accounts in India have none (Stripe documentation, "Search")."""
     takes_cards: bool = True
     """Whether card payments are active: otherwise they are filtered out of `allowed_payment_method_types`."""
+    confirms_max: int = 100
+    """After so many confirms Stripe cancels the PaymentIntent. It has such a limit, and does not say which (Stripe API
+    reference, "Confirm a PaymentIntent")."""
     late_refund_seconds: float = 600.0
     """When a refund of pm_card_pendingRefund succeeds, and one of pm_card_refundFail fails."""
 
@@ -71,6 +90,10 @@ class Account:
     schedule: Schedule
     keys: IdempotencyKeys = field(default_factory=IdempotencyKeys)
     events: list[dict[str, Any]] = field(default_factory=list)
+    ledger: list[str] = field(default_factory=list)
+    """The charge of each time that money was taken, in order."""
+    received_at: int = 0
+    """When the request arrived that is executed now: earlier than now if it is executed late."""
     executing: Request | None = None
     """The request that causes the current events; None while Stripe acts by itself."""
     _objects: dict[type, dict[str, Any]] = field(default_factory=dict)

@@ -12,8 +12,9 @@ from stripe_standin.cards import CardBehavior, Declines, RequiresAuthentication,
 from stripe_standin.charges import Charge
 from stripe_standin.disputes import open_dispute
 from stripe_standin.errors import ApiError, doc_url, invalid
+from stripe_standin.faults import Fault
 from stripe_standin.messages import Request
-from stripe_standin.payment_intents import PaymentIntent, emit_change
+from stripe_standin.payment_intents import PaymentIntent, cancel_now, emit_change, unexpected_state
 from stripe_standin.payment_methods import PaymentMethod
 
 _AUTHENTICATION_REQUIRED = Declines(
@@ -41,9 +42,9 @@ def authenticate(account: Account, intent: PaymentIntent, *, succeed: bool) -> N
     if not succeed:
         _fail_authentication(account, intent, method)
     elif isinstance(behavior, RequiresAuthentication) and isinstance(behavior.then, Declines):
-        _decline(account, intent, method, behavior.then, key=None)
+        decline(account, intent, method, behavior.then)
     else:
-        _charge(account, intent, method, key=None)
+        take_money(account, intent, method)
 
 
 def finish_processing(account: Account, intent: PaymentIntent, *, succeed: bool) -> None:
@@ -53,29 +54,34 @@ def finish_processing(account: Account, intent: PaymentIntent, *, succeed: bool)
     method = payment_methods.find(account, intent.payment_method or "")
     pending = account.all(Charge)[intent.latest_charge or ""]
     if succeed:
-        _charge(account, intent, method, key=None, pending=pending)
+        take_money(account, intent, method, pending=pending)
     else:
-        _decline(account, intent, method, Declines(), key=None, pending=pending)
+        decline(account, intent, method, Declines(), pending=pending)
 
 
 # ------------------------------------------------------------------------ one attempt
 
 
 def attempt(
-    account: Account, intent: PaymentIntent, method: PaymentMethod, request: Request, *, stays_processing: bool
+    account: Account, intent: PaymentIntent, method: PaymentMethod, request: Request, outcome: Fault | None = None
 ) -> None:
+    intent.confirmed_under.append(request.idempotency_key)
+    if outcome is Fault.CANCELED_BY_STRIPE or len(intent.confirmed_under) > account.behavior.confirms_max:
+        cancel_now(account, intent, "automatic")
+        raise unexpected_state(intent, "You cannot confirm this PaymentIntent because it has a status of canceled.")
     intent.payment_method, intent.last_payment_error = method.id, None
-    if stays_processing:
+    behavior = _behavior(method.card.behavior, request.parameters)
+    if outcome is Fault.STAYS_PROCESSING and not isinstance(behavior, RequiresAuthentication):
         _process(account, intent, method, request.idempotency_key)
         return
-    match _behavior(method.card.behavior, request.parameters):
+    match behavior:
         case Succeeds():
-            _charge(account, intent, method, key=request.idempotency_key)
+            take_money(account, intent, method, key=request.idempotency_key)
         case Declines() as declines:
-            raise _decline(account, intent, method, declines, key=request.idempotency_key)
+            raise decline(account, intent, method, declines, key=request.idempotency_key)
         case RequiresAuthentication():
             if request.parameters.get("error_on_requires_action") == "true" or _off_session(request.parameters):
-                raise _decline(account, intent, method, _AUTHENTICATION_REQUIRED, key=request.idempotency_key)
+                raise decline(account, intent, method, _AUTHENTICATION_REQUIRED, key=request.idempotency_key)
             uses_sdk = request.parameters.get("use_stripe_sdk") == "true"
             intent.redirects_to = None if uses_sdk else request.parameters.get("return_url")
             intent.status = "requires_action"
@@ -92,15 +98,21 @@ def _off_session(parameters: Mapping[str, str]) -> bool:
     return parameters.get("off_session") in ("true", "recurring", "one_off")
 
 
-def _charge(
-    account: Account, intent: PaymentIntent, method: PaymentMethod, *, key: str | None, pending: Charge | None = None
+def take_money(
+    account: Account,
+    intent: PaymentIntent,
+    method: PaymentMethod,
+    *,
+    key: str | None = None,
+    pending: Charge | None = None,
 ) -> None:
     """Take the money. Nothing else does."""
     charge = pending or _new_charge(account, intent, method, key)
     charge.pending = False
     balance.book_charge(account, charge.id, charge.amount, charge.currency)
+    account.ledger.append(charge.id)
     intent.latest_charge, intent.status = charge.id, "succeeded"
-    method.used_up = True
+    method.used_up = not method.is_attached
     account.emit("charge.succeeded", charge.as_json())
     if method.card.dispute_reason is not None:
         open_dispute(account, charge, method.card.dispute_reason)
@@ -115,13 +127,13 @@ def _process(account: Account, intent: PaymentIntent, method: PaymentMethod, key
     emit_change(account, intent, "processing")
 
 
-def _decline(
+def decline(
     account: Account,
     intent: PaymentIntent,
     method: PaymentMethod,
     declines: Declines,
     *,
-    key: str | None,
+    key: str | None = None,
     pending: Charge | None = None,
 ) -> ApiError:
     """Record a failed Charge; the PaymentIntent goes back to `requires_payment_method`. Returns the 402 response.

@@ -11,6 +11,7 @@ from stripe_standin.account import API_VERSION, Account
 from stripe_standin.amounts import amount_to_charge, currency_of
 from stripe_standin.attempts import attempt, authenticate
 from stripe_standin.errors import ApiError, invalid, missing
+from stripe_standin.faults import Fault
 from stripe_standin.messages import Request
 from stripe_standin.parameters import METADATA, allow, boolean, metadata_of, one_of, values
 from stripe_standin.payment_intents import PaymentIntent, emit_change, find, unexpected_state
@@ -31,7 +32,7 @@ _REDIRECTS = (
 )
 
 
-def create(account: Account, request: Request, *, stays_processing: bool = False) -> dict[str, Any]:
+def create(account: Account, request: Request, *, outcome: Fault | None = None) -> dict[str, Any]:
     """POST /v1/payment_intents, with `confirm` or without."""
     parameters = allow(request, _CREATE, _CONFIRM, METADATA)
     _refuse_manual(parameters)
@@ -45,11 +46,11 @@ def create(account: Account, request: Request, *, stays_processing: bool = False
     account.all(PaymentIntent)[intent.id] = intent
     emit_change(account, intent, "created")
     if confirm_now and method is not None:
-        attempt(account, intent, method, request, stays_processing=stays_processing)
+        attempt(account, intent, method, request, outcome)
     return intent.as_json()
 
 
-def confirm(account: Account, request: Request, identifier: str, *, stays_processing: bool = False) -> dict[str, Any]:
+def confirm(account: Account, request: Request, identifier: str, *, outcome: Fault | None = None) -> dict[str, Any]:
     """POST /v1/payment_intents/{id}/confirm, with the payment method of the request or the PaymentIntent's own."""
     parameters = allow(request, _CONFIRM)
     intent = find(account, identifier)
@@ -60,7 +61,7 @@ def confirm(account: Account, request: Request, identifier: str, *, stays_proces
     method = _check_confirmable(intent, method, parameters)
     payment_methods.check_usable(method, intent.as_json())
     intent.receipt_email = parameters.get("receipt_email", intent.receipt_email)
-    attempt(account, intent, method, request, stays_processing=stays_processing)
+    attempt(account, intent, method, request, outcome)
     return intent.as_json()
 
 
@@ -84,7 +85,7 @@ def _parse(account: Account, request: Request, parameters: Mapping[str, str]) ->
         id="",
         amount=amount_to_charge(parameters, currency),
         currency=currency,
-        created=account.now,
+        created=account.received_at,
         metadata=metadata_of(parameters),
         description=parameters.get("description"),
         receipt_email=parameters.get("receipt_email"),

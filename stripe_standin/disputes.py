@@ -12,6 +12,8 @@ from stripe_standin.messages import Request
 from stripe_standin.parameters import allow
 
 _DAYS_TO_RESPOND = 9
+_CLOSED = ("won", "lost", "warning_closed", "prevented")
+_CHARGED_BACK = ("needs_response", "under_review", "lost", "appeal_needs_response", "appeal_under_review")
 _EVIDENCE = (
     "access_activity_log billing_address cancellation_policy cancellation_policy_disclosure cancellation_rebuttal "
     "customer_communication customer_email_address customer_name customer_purchase_ip customer_signature "
@@ -64,10 +66,16 @@ class Dispute:
         }
 
 
-def open_dispute(account: Account, charge: Charge, reason: str = "fraudulent", amount: int | None = None) -> Dispute:
-    if not charge.succeeded or charge.disputed:
-        raise invalid("Only a successful charge can be disputed, and only once.", param="charge")
-    dispute = Dispute(account.ids.new("du"), charge, amount or charge.amount, reason, account.now)
+def open_dispute(
+    account: Account,
+    charge: Charge,
+    reason: str = "fraudulent",
+    amount: int | None = None,
+    status: str = "needs_response",
+) -> Dispute:
+    if not charge.succeeded:
+        raise invalid("Only a successful charge can be disputed.", param="charge")
+    dispute = Dispute(account.ids.new("du"), charge, amount or charge.amount, reason, account.now, status)
     account.all(Dispute)[dispute.id] = dispute
     charge.disputed = True
     dispute.booked.append(balance.book_dispute(account, dispute.id, dispute.amount, charge.currency))
@@ -80,12 +88,23 @@ def close_dispute(account: Account, dispute: Dispute, status: str) -> Dispute:
     """Close the dispute: `won` by the merchant, or `lost`."""
     if status not in ("won", "lost") or dispute.status in ("won", "lost"):
         raise invalid("Only an open dispute can be closed, as won or lost.", param="status")
+    change_status(account, dispute, status)
+    return dispute
+
+
+def change_status(account: Account, dispute: Dispute, status: str) -> None:
+    """The bank decides, or an appeal opens what it has decided."""
     before, dispute.status = dispute.status, status
-    if status == "won":
+    if status == "won" and before != "won":
         currency = dispute.charge.currency
         dispute.booked.append(balance.book_dispute_reversal(account, dispute.id, dispute.amount, currency))
-    account.emit("charge.dispute.closed", dispute.as_json(), {"status": before})
-    return dispute
+    kind = "closed" if status in _CLOSED else "updated"
+    account.emit(f"charge.dispute.{kind}", dispute.as_json(), {"status": before})
+
+
+def is_charged_back(account: Account, charge: Charge) -> bool:
+    """Whether the bank has taken the money of the charge: not while it only inquires, nor once a dispute is won."""
+    return any(each.charge is charge and each.status in _CHARGED_BACK for each in account.all(Dispute).values())
 
 
 def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:

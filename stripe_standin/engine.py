@@ -31,6 +31,7 @@ from stripe_standin import (
 )
 from stripe_standin.account import API_VERSION, Account, Behavior, Ids, Schedule
 from stripe_standin.errors import ApiError, invalid
+from stripe_standin.faults import Executed, Fault, FaultRule
 from stripe_standin.messages import Request, Response, Ticket
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.permissions import ApiKeys
@@ -76,21 +77,25 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("POST", f"webhook_endpoints/{_ID}"): webhook_endpoints.update,
     ("DELETE", f"webhook_endpoints/{_ID}"): webhook_endpoints.delete,
 }
-_CAN_STAY_PROCESSING = (confirmation.create, confirmation.confirm)
+_HAVE_OUTCOMES = (confirmation.create, confirmation.confirm, refunds.create)
 
 
 class StripeEngine:
     """Stripe and its accounts. `clock` returns epoch seconds; the same seed and requests give the same ids."""
 
-    def __init__(self, clock: Callable[[], float], *, seed: int = 0) -> None:
+    def __init__(self, clock: Callable[[], float], *, seed: int = 0, ids: Ids | None = None) -> None:
         self._clock = clock
-        self._ids = Ids(seed)
+        self._ids = ids or Ids(seed)
         self._account_of_key: dict[str, str | None] = {}
         self.api_keys = ApiKeys()
         self.schedule = Schedule()
         self.behavior = Behavior()
         self.accounts: dict[str, Account] = {}
         self.account = self._open(ACCOUNT_ID)
+
+    def now(self) -> float:
+        """Epoch seconds; while Stripe acts by itself, the time at which that was due."""
+        return self._clock() if self.schedule.acts_at is None else self.schedule.acts_at
 
     # ---------------------------------------------------------------- the three steps
 
@@ -109,10 +114,10 @@ class StripeEngine:
             account = self._account_for(request)
             self.api_keys.check(request, account.id)
             self._check_version(request)
-            replay = account.keys.begin(request, self._clock())
+            replay = account.keys.begin(request, self.now())
         except ApiError as error:
             return _error(error, request)
-        return replay or Ticket(request, account.id)
+        return replay or Ticket(request, account.id, int(self.now()))
 
     def created_with(self, request: Request) -> dict[str, str]:
         """Amount, currency and metadata of the PaymentIntent in the path, as the parameters that created it."""
@@ -123,20 +128,43 @@ class StripeEngine:
                 return {"amount": str(intent.amount), "currency": intent.currency, **metadata}
         return {}
 
-    def execute(self, ticket: Ticket, *, stays_processing: bool = False) -> tuple[Response, bool]:
+    def execute(self, ticket: Ticket, outcome: Fault | None = None) -> tuple[Response, bool]:
         """Run the endpoint. Returns the response, and whether Stripe stores it under the key."""
         request, account = ticket.request, self.accounts[ticket.account_id]
-        account.executing = request
+        account.executing, account.received_at = request, ticket.received_at
         try:
-            return Response(200, self._route(account, request, stays_processing=stays_processing)), True
+            return Response(200, self._route(account, request, outcome)), True
         except ApiError as error:
             return _error(error, request), error.stored
         finally:
             account.executing = None
 
-    def execute_later(self, ticket: Ticket, seconds: float) -> None:
-        """Run the endpoint after this time; the response has been sent already ("Stripe may roll forward")."""
-        self.schedule.add(self._clock() + seconds, partial(self.execute, ticket))
+    def carry_out(self, ticket: Ticket, rule: FaultRule | None = None) -> Response:
+        """Execute the request and finish it, as far as the fault lets it. Returns the response, which may be lost."""
+        error = rule.error_response if rule else None
+        if error is None or error.executed is Executed.NOW:
+            response, stored = self.execute(ticket, rule.outcome if rule else None)
+            if error is not None and stored:
+                response, stored = error.as_response(), error.stored
+        else:
+            response, stored = error.as_response(), error.stored
+            if rule is not None and error.executed is Executed.LATER:
+                late = partial(self.execute_late, ticket, is_first=not stored)
+                self.schedule.add(ticket.received_at + rule.seconds, late)
+        self.finish(ticket, response, stored=stored)
+        return response
+
+    def execute_late(self, ticket: Ticket, *, is_first: bool) -> None:
+        """Execute what was answered with an error ("Stripe may roll forward").
+
+        If its key stored nothing, it is the first request under it, unless another one came meanwhile.
+        """
+        if not is_first:
+            self.execute(ticket)
+        elif ticket.request.idempotency_key not in self.accounts[ticket.account_id].keys:
+            self.accounts[ticket.account_id].keys.begin(ticket.request, self.now())
+            response, stored = self.execute(ticket)
+            self.finish(ticket, response, stored=stored)
 
     def finish(self, ticket: Ticket, response: Response, *, stored: bool) -> None:
         """Store the response under the key, or delete the key if Stripe does not store this response."""
@@ -145,19 +173,15 @@ class StripeEngine:
     def respond(self, request: Request) -> Response:
         """All three steps without interruption."""
         ticket = self.begin(request)
-        if isinstance(ticket, Response):
-            return ticket
-        response, stored = self.execute(ticket)
-        self.finish(ticket, response, stored=stored)
-        return response
+        return ticket if isinstance(ticket, Response) else self.carry_out(ticket)
 
     def run_due(self) -> int:
         """Run the scheduled actions that are due. Returns their number."""
-        return self.schedule.run(self._clock())
+        return self.schedule.run(self._clock(), self._clock())
 
     def run_scheduled(self) -> int:
         """Run all scheduled actions now, due or not. Returns their number."""
-        return self.schedule.run(float("inf"))
+        return self.schedule.run(float("inf"), self._clock())
 
     # ---------------------------------------------------------------- accounts and API keys
 
@@ -168,7 +192,7 @@ class StripeEngine:
             self._open(account_id)
 
     def _open(self, account_id: str) -> Account:
-        self.accounts[account_id] = Account(account_id, self._clock, self._ids, self.behavior, self.schedule)
+        self.accounts[account_id] = Account(account_id, self.now, self._ids, self.behavior, self.schedule)
         return self.accounts[account_id]
 
     def _account_for(self, request: Request) -> Account:
@@ -190,12 +214,12 @@ class StripeEngine:
 
     # ---------------------------------------------------------------- endpoints
 
-    def _route(self, account: Account, request: Request, *, stays_processing: bool) -> dict[str, Any]:
+    def _route(self, account: Account, request: Request, outcome: Fault | None) -> dict[str, Any]:
         path = request.path.removeprefix("/v1/")
         for (method, pattern), handler in _ROUTES.items():
             match = re.fullmatch(pattern, path) if method == request.method else None
             if match:
-                options = {"stays_processing": True} if stays_processing and handler in _CAN_STAY_PROCESSING else {}
+                options = {"outcome": outcome} if outcome and handler in _HAVE_OUTCOMES else {}
                 return lists.expand(account, request, handler(account, request, *match.groups(), **options))
         raise ApiError(404, "invalid_request_error", f"Unrecognized request URL ({request.method}: {request.path}).")
 

@@ -33,6 +33,12 @@ class Fault(StrEnum):
     """The normal response, `seconds` later; until then the key is in use."""
     STAYS_PROCESSING = "stays_processing"
     """A confirm leaves the PaymentIntent `processing`, until an admin call ends it."""
+    CANCELED_BY_STRIPE = "canceled_by_stripe"
+    """The confirm is one more than Stripe's limit: the PaymentIntent is canceled."""
+    REFUND_PENDING = "refund_pending"
+    """The refund stays `pending`."""
+    BALANCE_TOO_LOW = "balance_too_low"
+    """The refund is refused: `balance_insufficient`, which the key replays."""
 
 
 class Executed(StrEnum):
@@ -59,6 +65,8 @@ class ErrorResponse:
         return Response(self.status, ApiError(self.status, self.type, self.message, code=self.code).body, self.headers)
 
 
+OUTCOMES = frozenset((Fault.STAYS_PROCESSING, Fault.CANCELED_BY_STRIPE, Fault.REFUND_PENDING, Fault.BALANCE_TOO_LOW))
+"""How a request is executed, where its parameters leave that open. A `status` hides it behind a stored error."""
 _NO_RETRY = {"Stripe-Should-Retry": "false"}
 _ERROR_RESPONSES: Mapping[Fault, ErrorResponse] = {
     Fault.ERROR_500_BEFORE: ErrorResponse(500, stored=True, headers=_NO_RETRY),
@@ -110,11 +118,15 @@ class FaultRule:
         """The error instead of the normal response; None if the fault is of another kind."""
         default = _ERROR_RESPONSES.get(self.kind)
         if default is None:
-            return None
+            return ErrorResponse(self.status, stored=True, executed=Executed.NOW) if self.status else None
         chosen = {"stored": self.stored, "executed": self.executed, "status": self.status, **self.error}
         return ErrorResponse(
             **{**vars(default), **{name: value for name, value in chosen.items() if value is not None}}
         )
+
+    @property
+    def outcome(self) -> Fault | None:
+        return self.kind if self.kind in OUTCOMES else None
 
     @property
     def before_execution(self) -> bool:

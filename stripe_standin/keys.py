@@ -1,5 +1,6 @@
 """Idempotency keys of one account. Source: Stripe documentation, "Idempotent requests"."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stripe_standin.errors import ApiError
@@ -22,7 +23,12 @@ class StoredResponse:
 class IdempotencyKeys:
     """The keys in use and the stored responses."""
 
+    forgets: Callable[[str], bool] = lambda _: True
+    """Whether a key of 24 hours is gone: Stripe says that it can be by then, not that it is."""
     _stored: dict[str, StoredResponse] = field(default_factory=dict)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._stored
 
     def begin(self, request: Request, now: float) -> Response | None:
         """Returns the replay of a stored response; None if the key is new, which is then in use.
@@ -36,7 +42,7 @@ class IdempotencyKeys:
         if len(key) > KEY_LENGTH_MAX:
             raise ApiError(400, "idempotency_error", "Idempotency keys must be at most 255 characters.")
         first = self._stored.get(key)
-        if first is None or _has_expired(first, now):
+        if first is None or (_has_expired(first, now) and self.forgets(key)):
             self._stored[key] = StoredResponse(request, now, None)
             return None
         return _replay(first, request)

@@ -86,23 +86,29 @@ def event(account: Account, request: Request, identifier: str) -> dict[str, Any]
 
 
 def search_payment_intents(account: Account, request: Request) -> dict[str, Any]:
-    """Search by metadata, status, currency; newest first. Changes within the lag are not found yet."""
+    """Search by metadata, status, currency; newest first, and each as it was when search saw it last."""
     if not account.behavior.has_search:
         raise invalid("Search is not available for this account.")
     parameters = allow(request, "query|limit|page")
     wanted = _parse_query(parameters.get("query", ""))
-    lag = account.behavior.search_lag_seconds
-    intents = account.all(PaymentIntent).values()
-    indexed = [each for each in intents if not lag or each.updated <= account.clock() - lag]
-    found = [each for each in reversed(indexed) if all(_field(each, name) == value for name, value in wanted)]
+    indexed = [_as_search_knows_it(account, each) for each in reversed(account.all(PaymentIntent).values())]
+    found = [each for each in indexed if each and all(_field(each, name) == value for name, value in wanted)]
     if "page" in parameters:
         last = f"pi_{parameters['page'].removeprefix('after_')}"
-        found = found[_index_of([each.id for each in found], last, request, "page") + 1 :]
+        found = found[_index_of([each["id"] for each in found], last, request, "page") + 1 :]
     limit = _limit(parameters)
     page, more = found[:limit], len(found) > limit
-    next_page = f"after_{page[-1].id.removeprefix('pi_')}" if more else None
-    data = [each.as_json() for each in page]
-    return {"object": "search_result", "data": data, "has_more": more, "next_page": next_page, "url": request.path}
+    next_page = f"after_{page[-1]['id'].removeprefix('pi_')}" if more else None
+    return {"object": "search_result", "data": page, "has_more": more, "next_page": next_page, "url": request.path}
+
+
+def _as_search_knows_it(account: Account, intent: PaymentIntent) -> dict[str, Any] | None:
+    """The PaymentIntent as of `search_lag_seconds` ago; None if search does not know it yet."""
+    if not account.behavior.search_lag_seconds:
+        return intent.as_json()
+    seen_until = account.clock() - account.behavior.search_lag_seconds
+    of_it = (each for each in reversed(account.events) if each["data"]["object"]["id"] == intent.id)
+    return next((each["data"]["object"] for each in of_it if each["created"] <= seen_until), None)
 
 
 def expand(account: Account, request: Request, body: dict[str, Any]) -> dict[str, Any]:
@@ -117,6 +123,8 @@ def _list(request: Request, oldest_first: Iterable[Any], *filters: str, other: s
     parameters = allow(request, _PAGING, other, *filters)
     fields = {name: parameters[name] for name in filters if name in parameters}
     data = [item for item in reversed(list(oldest_first)) if _created_within(item.created, parameters)]
+    # What was executed late is as old as its request.
+    data.sort(key=operator.attrgetter("created"), reverse=True)
     data = [item for item in data if not fields or fields.items() <= _filterable(item).items()]
     ids = [item.id for item in data]
     limit = _limit(parameters)
@@ -166,8 +174,8 @@ def _parse_query(query: str) -> list[tuple[str, str]]:
     return wanted
 
 
-def _field(intent: PaymentIntent, name: str) -> Any:
-    return intent.metadata.get(name[9:]) if name.startswith("metadata.") else getattr(intent, name)
+def _field(intent: Mapping[str, Any], name: str) -> Any:
+    return intent["metadata"].get(name[9:]) if name.startswith("metadata.") else intent[name]
 
 
 def _expanded(account: Account, body: dict[str, Any], path: list[str], requested: str) -> dict[str, Any]:

@@ -45,3 +45,5 @@ class Ticket:
 
     request: Request
     account_id: str
+    received_at: int
+    """In epoch seconds."""

@@ -21,7 +21,7 @@ CANCELLATION_REASONS = ("abandoned", "duplicate", "fraudulent", "requested_by_cu
 
 @dataclass
 class PaymentIntent:
-    """One PaymentIntent. `updated` is the time of its last change, for the search lag."""
+    """One PaymentIntent."""
 
     id: str
     amount: int
@@ -41,7 +41,8 @@ class PaymentIntent:
     allowed_payment_method_types: list[str] | None = None
     payment_method_types: list[str] = field(default_factory=lambda: ["card"])
     redirects_to: str | None = None
-    updated: float = 0
+    confirmed_under: list[str | None] = field(default_factory=list)
+    """The idempotency keys of its confirms, in order; None for one without a key."""
 
     def as_json(self) -> dict[str, Any]:
         requires_action = self.status == "requires_action"
@@ -114,7 +115,7 @@ def update(account: Account, request: Request, identifier: str) -> dict[str, Any
     parameters = allow(request, METADATA)
     intent = find(account, identifier)
     intent.metadata |= metadata_of(parameters)
-    intent.last_payment_error, intent.updated = None, account.clock()
+    intent.last_payment_error = None
     return intent.as_json()
 
 
@@ -156,7 +157,6 @@ def find(account: Account, identifier: str, *, param: str = "intent") -> Payment
 
 def emit_change(account: Account, intent: PaymentIntent, what: str) -> None:
     """Emit `payment_intent.{what}`; search shows the change after its lag."""
-    intent.updated = account.clock()
     account.emit(f"payment_intent.{what}", intent.as_json())
 
 

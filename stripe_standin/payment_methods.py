@@ -29,13 +29,15 @@ NO_BILLING_DETAILS: Mapping[str, Any] = {
 
 @dataclass
 class PaymentMethod:
-    """A card that pays once: no customer has it."""
+    """A card; one that no customer has pays once."""
 
     id: str
     created: int
     behaves_like: str
     """The name of a test card, a key of TEST_CARDS."""
     used_up: bool = False
+    is_attached: bool = False
+    """To a customer, so that it pays any number of times. No request attaches it."""
     metadata: dict[str, str] = field(default_factory=dict)
 
     @property

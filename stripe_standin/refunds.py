@@ -15,7 +15,9 @@ from stripe_standin.amounts import display, positive_amount
 from stripe_standin.cards import LateRefund
 from stripe_standin.charges import Charge
 from stripe_standin.charges import find as find_charge
+from stripe_standin.disputes import is_charged_back
 from stripe_standin.errors import invalid, missing, refused
+from stripe_standin.faults import Fault
 from stripe_standin.messages import Request
 from stripe_standin.parameters import METADATA, allow, metadata_of, one_of
 
@@ -36,6 +38,13 @@ class Refund:
     reason: str | None
     status: str
     failure_reason: str | None = None
+    pending_reason: str | None = None
+    """Why Stripe holds it."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the money is with the customer, or on its way."""
+        return self.status not in ("failed", "canceled")
 
     def as_json(self) -> dict[str, Any]:
         failed = {
@@ -62,23 +71,27 @@ class Refund:
             "status": self.status,
             "transfer_reversal": None,
             **(failed if self.failure_reason else {}),
+            **({"pending_reason": self.pending_reason} if self.pending_reason else {}),
         }
 
 
-def create(account: Account, request: Request) -> dict[str, Any]:
+def create(account: Account, request: Request, *, outcome: Fault | None = None) -> dict[str, Any]:
     """POST /v1/refunds: a part of the charge, or all that is not refunded yet."""
     parameters = allow(request, "payment_intent|charge|amount|reason", METADATA)
     reason, metadata = one_of(parameters, "reason", _REASONS), metadata_of(parameters)
     requested = positive_amount(parameters) if "amount" in parameters else None
     charge = _charge_to_refund(account, parameters)
+    if outcome is Fault.BALANCE_TOO_LOW:
+        raise refused("You do not have enough funds in your Stripe account.", code="balance_insufficient")
+    is_late = outcome is Fault.REFUND_PENDING or charge.method.card.late_refund is LateRefund.SUCCEEDS
     refund = Refund(
         id=account.ids.new("re"),
         charge=charge,
-        amount=_amount_to_refund(charge, requested),
+        amount=_amount_to_refund(account, charge, requested),
         created=account.now,
         metadata=metadata,
         reason=reason,
-        status="pending" if charge.method.card.late_refund is LateRefund.SUCCEEDS else "succeeded",
+        status="pending" if is_late else "succeeded",
     )
     _apply(account, refund)
     return refund.as_json()
@@ -101,6 +114,13 @@ def succeed(account: Account, refund: Refund) -> Refund:
         refund.status = "succeeded"
         _emit_update(account, refund, {"status": "pending"})
     return refund
+
+
+def hold(account: Account, refund: Refund, reason: str | None) -> None:
+    """Hold the refund for this reason, or send it (None)."""
+    before = {"status": refund.status, "pending_reason": refund.pending_reason}
+    refund.status, refund.pending_reason = "pending" if reason else "succeeded", reason
+    _emit_update(account, refund, before)
 
 
 def fail(account: Account, refund: Refund, reason: str = _FAILURE_REASON) -> Refund:
@@ -147,9 +167,9 @@ def _charge_to_refund(account: Account, parameters: Mapping[str, str]) -> Charge
     return charge
 
 
-def _amount_to_refund(charge: Charge, requested: int | None) -> int:
+def _amount_to_refund(account: Account, charge: Charge, requested: int | None) -> int:
     left = charge.amount - charge.amount_refunded
-    if charge.disputed:
+    if is_charged_back(account, charge):
         raise refused(f"Charge {charge.id} has been charged back; cannot issue a refund.", code="charge_disputed")
     if left == 0:
         raise refused(f"Charge {charge.id} has already been refunded.", code="charge_already_refunded")

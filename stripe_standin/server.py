@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 from stripe_standin import admin_endpoints, outgoing
 from stripe_standin.engine import StripeEngine
 from stripe_standin.errors import ApiError, invalid
-from stripe_standin.faults import ErrorResponse, Executed, Fault, FaultPlan, FaultRule
+from stripe_standin.faults import Fault, FaultPlan, FaultRule
 from stripe_standin.messages import Request, Response, Ticket
 from stripe_standin.webhook_endpoints import WebhookEndpoint, signature
 
@@ -120,11 +120,16 @@ class StandIn(ThreadingHTTPServer):
     def _executed(
         self, engine: StripeEngine, ticket: Ticket, rule: FaultRule | None, connection: "_Handler"
     ) -> Response:
-        if rule is None:
-            return self._execute(engine, ticket)
-        if rule.error_response is not None:
-            return self._respond_with_error(engine, ticket, rule.error_response, rule.seconds)
-        return self._execute_with_fault(engine, ticket, rule, connection)
+        if rule is not None and rule.kind is Fault.LATENCY:
+            self.stopping.wait(rule.seconds)
+        with self.lock:
+            response = engine.carry_out(ticket, rule)
+        if rule is not None and rule.kind is Fault.DROP_AFTER:
+            raise ConnectionClosed
+        if rule is not None and rule.kind is Fault.HANG_AFTER:
+            connection.trickle(rule.seconds)
+            raise ConnectionClosed
+        return response
 
     def _latency(self) -> float:
         return self._chance.uniform(self.latency_seconds, max(self.latency_seconds, self.latency_max_seconds or 0))
@@ -133,39 +138,6 @@ class StandIn(ThreadingHTTPServer):
         if rule.error_response is not None:
             return rule.error_response.as_response()
         raise ConnectionClosed
-
-    def _execute(self, engine: StripeEngine, ticket: Ticket, *, stays_processing: bool = False) -> Response:
-        with self.lock:
-            response, stored = engine.execute(ticket, stays_processing=stays_processing)
-            engine.finish(ticket, response, stored=stored)
-        return response
-
-    def _respond_with_error(
-        self, engine: StripeEngine, ticket: Ticket, error: ErrorResponse, seconds: float
-    ) -> Response:
-        """Respond with an error; execute the request now, later or never."""
-        with self.lock:
-            if error.executed is Executed.NOW:
-                engine.execute(ticket)
-            if error.executed is Executed.LATER:
-                engine.execute_later(ticket, seconds)
-            engine.finish(ticket, error.as_response(), stored=error.stored)
-        return error.as_response()
-
-    def _execute_with_fault(
-        self, engine: StripeEngine, ticket: Ticket, rule: FaultRule, connection: "_Handler"
-    ) -> Response:
-        if rule.kind is Fault.LATENCY:
-            self.stopping.wait(rule.seconds)
-        response = self._execute(engine, ticket, stays_processing=rule.kind is Fault.STAYS_PROCESSING)
-        match rule.kind:
-            case Fault.DROP_AFTER:
-                raise ConnectionClosed
-            case Fault.HANG_AFTER:
-                connection.trickle(rule.seconds)
-                raise ConnectionClosed
-            case _:
-                return response
 
     # ------------------------------------------------------------ the admin API
 

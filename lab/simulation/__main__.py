@@ -1,6 +1,7 @@
 """`make simulate`: random schedules, and one line of JSON that says what came of them.
 
-A violation prints its name, `seed:number`, and the shortest timeline that was found for it; `SEED=seed:number`
+A violation prints its name, `seed:number`, and of the shortest schedule that was found for it what was out of the
+ordinary, then its timeline; `SEED=seed:number`
 replays that one schedule, to the byte. `make mutants` breaks the protocol in one place after the other, and says after
 how many schedules each was caught. A fifth of the schedules are of both services (seams.py); `SCENARIO=` names one of
 their scenarios, or `seams` for all, and runs no others.
@@ -33,7 +34,7 @@ _SCHEDULES_FOR_A_MUTANT = 50_000
 def replay(world: World | SeamWorld) -> int:
     """Run that one schedule, and show it whether it violates anything or not."""
     violation = violation_of(world)
-    print(violation or Violation("no violation", world.timeline))
+    print(violation or Violation("no violation", world.timeline, world.unusual))
     return 0 if violation is None else 1
 
 

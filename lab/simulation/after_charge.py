@@ -5,16 +5,15 @@ the end the row has Stripe's sum of refunds and Stripe's disputes, and a review 
 """
 
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import replace
 
 from lab.simulation.choices import Choices, SeededChoices
 from lab.simulation.service import PAID, REVIEW, RowKey, RowView, row_key_of_intent
-from lab.simulation.stripe import PaymentIntent
 from lab.simulation.world import Scenario, Violation, World
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.payments.charges.protocol import SEVERAL_SUCCEEDED
 from onecharge.runtime.dynamodb import from_item
+from stripe_standin.payment_intents import PaymentIntent, emit_change
 from tests.shop.dynamodb import Item
 
 _ACTS_MAX = 6
@@ -32,7 +31,7 @@ class AfterChargeWorld(World):
 
     def _let_others_act(self) -> None:
         super()._let_others_act()
-        charges = [each for each in self.stripe.charges if each.account == 0]
+        charges = [each for each in self.stripe.charges if self.stripe.is_ours(each.id)]
         if not charges or self.acts >= _ACTS_MAX or not self.choices.happens(0.1):
             return
         self.acts += 1
@@ -52,11 +51,11 @@ class AfterChargeWorld(World):
 
     def _charge_again(self, charge: PaymentIntent) -> None:
         """Another integration copies the metadata. Our ledger, which the invariants count, has one charge."""
-        again = replace(copy(charge), id=f"{charge.id}_again", created=self.time, appeared=self.time)
+        again = replace(charge, id=f"{charge.id}_again", created=self.time)
         self._note(f"{again.id} succeeds as well", fault="charged twice")
         self.charged_twice.add(row_key_of_intent(charge))
-        self.stripe.intents.append(again)
-        self.stripe._emit("payment_intent.succeeded", again)
+        self.stripe.ours.all(PaymentIntent)[again.id] = again
+        emit_change(self.stripe.ours, again, "succeeded")
 
     def _may_need_review(self, key: RowKey) -> bool:
         return key in self.charged_twice or super()._may_need_review(key)
@@ -89,7 +88,7 @@ class AfterChargeWorld(World):
         refunded = self.stripe.refunded(named)
         if row.get("amount_refunded_minor", 0) != refunded:
             raise Violation(f"the row says other than {refunded} refunded of {named}", self.timeline)
-        disputes = {each.id: each.status for each in self.stripe.disputes if each.payment_intent == named}
+        disputes = {each.id: each.status for each in self.stripe.disputes if each.charge.payment_intent == named}
         if row.get("disputes", {}) != disputes:
             raise Violation(f"the row says other than {disputes} of {named}", self.timeline)
 

@@ -5,16 +5,13 @@ of refunds are lost or become older, the balance is too low, somebody refunds by
 return them.
 """
 
-from collections.abc import Callable
-from copy import copy
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from lab.simulation.service import BOUNDS as BOUNDS
 from lab.simulation.service import PAYMENTS, REFUNDS, RowKey
-from lab.simulation.stripe import REFUND_FAULTS, MemoryStripe, Refund, stripe_in_memory
-from lab.simulation.stripe import Event as StripeEvent
 from lab.simulation.world import DAY, T0, Scenario, Violation, World
 from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent, RefundState
 from onecharge.contract.states import PaymentState
@@ -26,7 +23,12 @@ from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.parallel import one_after_another
 from refund_charge.refund import refund_charge
+from stripe_standin import attempts, payment_intents, payment_methods
+from stripe_standin.messages import Request
+from stripe_standin.payment_intents import PaymentIntent
+from stripe_standin.refunds import Refund
 from tests.shop.dynamodb import Item
+from tests.shop.stripe import REFUND_FAULTS, ShopStripe, client_of
 from tests.support.silent import SILENT
 from tests.support.tools import refund_tools
 
@@ -38,7 +40,7 @@ AMOUNTS_MINOR = (400, 400, 299)
 """Together all of the order's 1099."""
 WORKER_LIVES_SECONDS = 50 * 60
 """Less than an hour, as the protocol assumes; far more than Lambda lets it."""
-_EVENTS_MAX = 16
+_EVENTS_MAX = 24
 """With this many events nobody refunds by hand, and no bank returns anything any more: each event is more work."""
 FAULTS = REFUND_FAULTS - {"500, executed a day later", "500, executed two days later", "pending"}
 """What a request to Stripe may meet, wherever rows may be lost: nothing is executed once its key may be forgotten."""
@@ -47,22 +49,20 @@ FAULTS = REFUND_FAULTS - {"500, executed a day later", "500, executed two days l
 # ---------------------------------------------------------------- Stripe and the payment
 
 
-def charged(stripe: MemoryStripe) -> MemoryStripe:
+def charged(stripe: ShopStripe) -> ShopStripe:
     """Stripe has charged the order with its first PaymentIntent."""
-    metadata = {"order_id": ORDER_ID}
-    intent = stripe._made({"amount": AMOUNT_MINOR, "currency": "eur", "metadata": metadata}, stripe.io.now())
-    stripe.becomes(intent, "succeeded")
+    account = stripe.ours
+    intent = PaymentIntent(PAYMENT_INTENT, AMOUNT_MINOR, "eur", account.now, {"order_id": ORDER_ID})
+    account.all(PaymentIntent)[intent.id] = intent
+    payment_intents.emit_change(account, intent, "created")
+    card = payment_methods.find(account, "pm_card_visa")
+    attempts.attempt(account, intent, card, Request("POST", f"/v1/payment_intents/{intent.id}/confirm", {}))
     return stripe
 
 
-def client_of(stripe: MemoryStripe) -> Any:
-    """A client with the API key as it is now, and so of one account."""
-    return stripe_in_memory(copy(stripe))
-
-
-def live(stripe: MemoryStripe, refund_id: str) -> list[Refund]:
+def live(stripe: ShopStripe, refund_id: str) -> list[Refund]:
     """The refunds of this id that are not returned."""
-    return [each for each in stripe.refunds if each.is_live and each.metadata.includes({"refund_id": refund_id})]
+    return [each for each in stripe.refunds if each.is_live and each.metadata.get("refund_id") == refund_id]
 
 
 def requested(number: int, amount_minor: int) -> RefundRequestedEvent:
@@ -140,7 +140,7 @@ class RefundWorld(World):
         charged(self.stripe)
         self.charges_seen = len(self.stripe.charges)
         self.events_sent = len(self.stripe.events)
-        self.clients = [client_of(replace(self.stripe, account=account)) for account in (0, 1)]
+        self.clients = [client_of(self.stripe, account=account) for account in (0, 1)]
         self.refunds = [requested(number, amount) for number, amount in enumerate(AMOUNTS_MINOR)]
         self.said: dict[str, RefundState] = {}
         self.said_failed: set[str] = set()
@@ -177,7 +177,7 @@ class RefundWorld(World):
         self.events_sent += len(new)
         return bool(new)
 
-    def _receive_event(self, event: StripeEvent, report: Callable[[str], None]) -> bool:
+    def _receive_event(self, event: Mapping[str, Any], report: Callable[[str], None]) -> bool:
         self.service.gateway = StripeGateway(self.clients[self.stripe.account], one_after_another)
         return super()._receive_event(event, report)
 
@@ -303,6 +303,6 @@ class RefundWorld(World):
             excused = self.scenario.by_hand or refund_id in self.spent
             if state is RefundState.NEEDS_REVIEW and not excused:
                 raise Violation(f"{refund_id} needs review for nothing", self.timeline)
-            made = any(each.metadata.includes({"refund_id": refund_id}) for each in self.stripe.refunds)
+            made = any(each.metadata.get("refund_id") == refund_id for each in self.stripe.refunds)
             if state is RefundState.FAILED and not made and not self.scenario.by_hand:
                 raise Violation(f"{refund_id} FAILED for nothing", self.timeline)

@@ -18,6 +18,7 @@ from lab.simulation.world import Scenario, Violation, World
 from onecharge.runtime.dynamodb import from_item
 from ops.resolutions import Reopen, Resolution
 from ops.resolver import Resolved, Resolver, Review, ReviewStore
+from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.dynamodb import Item
 
 _HOUR = 3600
@@ -134,11 +135,13 @@ class ReviewWorld(World):
 
     def ask_a_person_who_knows(self, key: RowKey, resolution: Resolution) -> None:
         """Without a PaymentIntent that they name."""
-        intents, self.stripe.intents = self.stripe.intents, []
+        intents = self.stripe.ours.all(PaymentIntent)
+        hidden = dict(intents)
+        intents.clear()
         try:
             self.ask_a_person(key, resolution)
         finally:
-            self.stripe.intents = intents
+            intents |= hidden
 
     def _is_canceled(self, key: RowKey) -> bool:
         return any(intent.cancellation_reason == "requested_by_customer" for intent in self._intents_of(key))

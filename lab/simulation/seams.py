@@ -16,7 +16,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from lab.simulation.choices import SeededChoices
 from lab.simulation.service import INDEXES, PAYMENTS, PAYMENTS_STATE, TABLES, PaymentService
-from lab.simulation.stripe import MemoryStripe, PaymentIntent, stripe_in_memory
 from lab.simulation.world import DAY, T0, BaseWorld, Violation
 from onecharge.contract.events import Event, EventType, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus, PaymentState
@@ -44,7 +43,9 @@ from publish_events.mapping import order_event_from_item, payment_outcome_from_i
 from reconcile.run import ReconcileCheckpoint
 from republish.republish import RepublishCheckpoint, Republisher
 from republish.waiting import waiting_orders
+from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.dynamodb import Item, MemoryDynamoDB
+from tests.shop.stripe import ShopStripe, client_of
 from tests.support.silent import SILENT
 from update_order.orders import update_order
 
@@ -132,8 +133,8 @@ class SeamWorld(BaseWorld):
         keys = {**TABLES, ORDERS: ("order_id",), ORDERS_STATE: ("name",)}
         memory: Any = MemoryDynamoDB(keys=keys, indexes=indexes, io=self)
         self.dynamodb = memory
-        self.stripe = MemoryStripe(io=self, has_search=self.scenario.has_search)
-        self.service = SeamPaymentService(self.dynamodb, stripe_in_memory(self.stripe), self.clock)
+        self.stripe = ShopStripe(self, has_search=self.scenario.has_search)
+        self.service = SeamPaymentService(self.dynamodb, client_of(self.stripe), self.clock)
         self.service.reconciler_has_run(T0)
         self.orders: OrderStore = OrderStore(self.dynamodb, ORDERS)
         self.payments: PaymentStore = PaymentStore(self.dynamodb, PAYMENTS)

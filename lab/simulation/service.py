@@ -9,7 +9,6 @@ from typing import Any
 
 from charge_order.app import ORDER_EVENT, handle
 from get_payment.payment import client_secret_of
-from lab.simulation.stripe import Event, PaymentIntent, thin
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.apply_event import apply_event
@@ -30,7 +29,9 @@ from onecharge.runtime.parallel import one_after_another
 from reconcile.app import bounds_of
 from reconcile.run import FINALIZING_SECONDS as FINALIZING_SECONDS
 from reconcile.run import ReconcileCheckpoint, ReconcileRun
+from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.dynamodb import Item, MemoryDynamoDB
+from tests.shop.stripe import SdkObject, thin
 from tests.support.silent import SILENT
 from tests.support.tools import NO_RATE_LIMIT, charge_tools, reconcile_tools
 
@@ -180,12 +181,12 @@ class PaymentService:
         payment = self.store.read(event.data.order_id)
         return client_secret_of(payment, lambda: self.gateway) if payment else None
 
-    def receive(self, event: Event, report: Callable[[str], None]) -> bool:
+    def receive(self, event: Mapping[str, Any], report: Callable[[str], None]) -> bool:
         """A webhook, in an execution environment of its own; whether it was acknowledged."""
         tools = self._reconcile_tools(WEBHOOK_BOUNDS, report)
         try:
             is_thin = self.sends_thin_events and concerns_us(thin(event))
-            sent: Any = with_related_object(thin(event), tools.charge) if is_thin else event
+            sent: Any = with_related_object(thin(event), tools.charge) if is_thin else SdkObject(event)
             if parsed := parse_event(sent):
                 NewestReceived(CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received)).saw(parsed)
                 self.apply_event(parsed, tools)

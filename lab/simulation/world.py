@@ -40,22 +40,17 @@ from lab.simulation.service import (
     row_key_of,
     row_key_of_intent,
 )
-from lab.simulation.stripe import (
-    BY_CUSTOMER,
-    CARDS,
-    REASONS_BY_HAND,
-    Answer,
-    Event,
-    MemoryStripe,
-    PaymentIntent,
-    stripe_in_memory,
-)
 from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.queues import Delivery
+from stripe_standin.account import Account
+from stripe_standin.messages import Request, Response
+from stripe_standin.payment_intents import PaymentIntent
+from stripe_standin.payment_methods import PaymentMethod
 from tests.shop.dynamodb import Item, MemoryDynamoDB
+from tests.shop.stripe import BY_CUSTOMER, CARDS, REASONS_BY_HAND, ShopStripe, client_of
 from tests.support.silent import SILENT
 from tests.support.tools import RateOf
 
@@ -94,14 +89,18 @@ class Crash(BaseException):
 
 
 class Violation(AssertionError):
-    """An invariant does not hold; carries what happened up to there."""
+    """An invariant does not hold; carries what happened up to there, and which of it was out of the ordinary."""
 
-    def __init__(self, what: str, timeline: Sequence[tuple[int, str]]) -> None:
-        super().__init__("\n".join([what, *(f"{seconds:>8} s  {event}" for seconds, event in timeline)]))
-        self.what, self.timeline = what, list(timeline)
+    def __init__(self, what: str, timeline: Sequence[tuple[int, str]], unusual: Sequence[str] = ()) -> None:
+        super().__init__(what)
+        self.what, self.timeline, self.unusual = what, list(timeline), list(unusual)
 
-    def __reduce__(self) -> tuple[type["Violation"], tuple[str, list[tuple[int, str]]]]:
-        return Violation, (self.what, self.timeline)
+    def __str__(self) -> str:
+        unusual = f"all ordinary, except: {'; '.join(self.unusual)}" if self.unusual else "all ordinary"
+        return "\n".join([self.what, unusual, *(f"{seconds:>8} s  {event}" for seconds, event in self.timeline)])
+
+    def __reduce__(self) -> tuple[type["Violation"], tuple[str, list[tuple[int, str]], list[str]]]:
+        return Violation, (self.what, self.timeline, self.unusual)
 
 
 class Schedule(Protocol):
@@ -109,6 +108,8 @@ class Schedule(Protocol):
 
     steps: int
     coverage: Counter[str]
+    unusual: list[str]
+    """What happened out of the ordinary: faults, crashes, days that pass."""
 
     def run(self) -> None:
         """Raises Violation when an invariant breaks."""
@@ -119,6 +120,7 @@ def violation_of(world: Schedule) -> Violation | None:
     try:
         world.run()
     except Violation as violation:
+        violation.unusual = world.unusual
         return violation
     return None
 
@@ -234,44 +236,48 @@ class WatchedDynamoDB(MemoryDynamoDB):
         return answer
 
 
-class WatchedStripe(MemoryStripe):
+class WatchedStripe(ShopStripe):
     """Stripe, with an eye on who confirms what."""
 
-    def confirm(self, intent_id: str, parameters: Mapping[str, Any], key: str) -> PaymentIntent:
-        assert isinstance(self.io, World)
-        self.io.confirms(intent_id, key)
-        return super().confirm(intent_id, parameters, key)
+    io: "World"
 
-    def create(self, parameters: Mapping[str, Any], key: str) -> PaymentIntent:
-        assert isinstance(self.io, World)
-        intent = super().create(parameters, key)
-        if self.io.current:
-            self.io.current.created.add(intent.id)
-        return intent
-
-    def _confirm(self, intent: PaymentIntent, parameters: Mapping[str, Any], kind: str | None, *, under: str) -> Answer:
-        if parameters.get("payment_method") == FICKLE:
-            pays = self.io.happens("a card that is now declined, now pays")
-            parameters = {**parameters, "payment_method": "pm_card_visa" if pays else "pm_card_visa_chargeDeclined"}
-        attempt = intent.order_id, under if under == BY_CUSTOMER else attempt_of_confirm(under)
-        assert isinstance(self.io, World)
-        self.io.tries(intent, *attempt)
-        answer = super()._confirm(intent, parameters, kind, under=under)
-        if answer.status == 402:
-            self.io.declined_at_stripe.add(attempt)
+    def send(
+        self,
+        name: str,
+        method: str,
+        path: str,
+        parameters: Mapping[str, Any],
+        key: str | None = None,
+        *,
+        account: int | None = None,
+    ) -> Any:
+        if name == "confirm":
+            self.io.confirms(path.split("/")[1], str(key))
+        answer = super().send(name, method, path, parameters, key, account=account)
+        if (worker := self.io.current) and name == "create":
+            worker.created.add(answer.id)
+        elif worker and name in ("search", "list"):
+            worker.found.update(each.id for each in answer.data)
         return answer
 
-    def search(self, query: str) -> list[PaymentIntent]:
-        return self._shown(super().search(query))
+    def tries(self, intent: PaymentIntent, request: Request) -> None:
+        if request.parameters.get("payment_method") == FICKLE:
+            pays = self.io.happens("a card that is now declined, now pays")
+            for account in self.accounts:
+                card = "pm_card_visa" if pays else "pm_card_visa_chargeDeclined"
+                account.all(PaymentMethod)[FICKLE] = PaymentMethod(FICKLE, 0, card, is_attached=True)
+        self.io.tries(intent, *_attempt_of(intent, request))
 
-    def list_created(self, given: Mapping[str, Any]) -> list[PaymentIntent]:
-        return self._shown(super().list_created(given))
+    def tried(self, account: Account, intent: PaymentIntent, request: Request, response: Response) -> None:
+        super().tried(account, intent, request, response)
+        if response.status == 402:
+            self.io.declined_at_stripe.add(_attempt_of(intent, request))
 
-    def _shown(self, intents: list[PaymentIntent]) -> list[PaymentIntent]:
-        assert isinstance(self.io, World)
-        if self.io.current:
-            self.io.current.found.update(intent.id for intent in intents)
-        return intents
+
+def _attempt_of(intent: PaymentIntent, request: Request) -> tuple[str, int | str]:
+    """The order and its attempt; in the place of the attempt BY_CUSTOMER, if the customer's page confirms."""
+    key = str(request.idempotency_key)
+    return intent.metadata["order_id"], key if key == BY_CUSTOMER else attempt_of_confirm(key)
 
 
 @dataclass
@@ -300,6 +306,7 @@ class BaseWorld:
     faults_on: bool = True
     coverage: Counter[str] = field(default_factory=Counter)
     timeline: list[tuple[int, str]] = field(default_factory=list)
+    unusual: list[str] = field(default_factory=list)
     steps: int = 0
 
     def now(self) -> int:
@@ -315,7 +322,8 @@ class BaseWorld:
 
     def happens(self, what: str) -> bool:
         happens = self.choices.happens(0.7)
-        self.coverage[what] += happens
+        if happens:
+            self._note(what, fault=what)
         return happens
 
     def met(self, what: str) -> None:
@@ -325,6 +333,7 @@ class BaseWorld:
         self.timeline.append((self.time - T0, what))
         if fault:
             self.coverage[fault] += 1
+            self.unusual.append(what)
 
 
 @dataclass
@@ -340,7 +349,7 @@ class World(BaseWorld):
 
     def __post_init__(self) -> None:
         self.dynamodb: MemoryDynamoDB = WatchedDynamoDB(keys=TABLES, indexes=INDEXES, io=self)
-        self.stripe: MemoryStripe = WatchedStripe(
+        self.stripe: ShopStripe = WatchedStripe(
             io=self,
             search_lag_seconds=self.scenario.search_lag_seconds,
             harsh=self.scenario.harsh_stripe,
@@ -349,7 +358,7 @@ class World(BaseWorld):
             has_search=self.scenario.has_search,
         )
         if self.scenario.harsh_stripe:
-            self.stripe.names_cards = self.choices.happens(0.5)
+            self.stripe.names_cards(CARDS if self.choices.happens(0.5) else ())
         self.queue: list[Message] = []
         self.dlq: list[tuple[str, str]] = []
         self.to_be_redriven: list[Message] = []
@@ -388,7 +397,7 @@ class World(BaseWorld):
         self.paid_at_the_bank: set[RowKey] = set()
         self.acknowledged: set[str] = set()
         self.max_receive_count = MAX_RECEIVE_COUNT
-        self.service = PaymentService(self.dynamodb, stripe_in_memory(self.stripe), self.clock)
+        self.service = PaymentService(self.dynamodb, client_of(self.stripe), self.clock)
         placed_at = T0 - self.one_of(self.scenario.placed_ago_seconds)
         attempts = [
             _order(place, attempt, card, placed_at)
@@ -449,7 +458,8 @@ class World(BaseWorld):
 
     def pass_time(self, seconds: int, *, fault: str = "") -> None:
         self.time += max(0, seconds)
-        self._note(f"{seconds} s pass", fault=fault or ("days pass" if seconds >= DAY else ""))
+        passes = f"{seconds} s pass" if seconds % DAY or not seconds else f"{seconds // DAY} days pass"
+        self._note(passes, fault=fault or ("days pass" if seconds >= DAY else ""))
         self.stripe.time_has_passed()
 
     def one_of(self, options: Sequence[int]) -> int:
@@ -571,7 +581,9 @@ class World(BaseWorld):
 
     def _may_need_review(self, key: RowKey) -> bool:
         """Whether there is something that no rule can decide."""
-        return self._may_be_other_money(key) or any(each.was_canceled_by_hand for each in self._intents_of(key))
+        return self._may_be_other_money(key) or any(
+            each.id in self.stripe.canceled_by_hand for each in self._intents_of(key)
+        )
 
     def _may_be_other_money(self, key: RowKey) -> bool:
         return self.scenario.tampered and key[0] in self.lost
@@ -698,11 +710,15 @@ class World(BaseWorld):
     def _is_elsewhere(self, key: RowKey) -> bool:
         """Whether the row's PaymentIntent was made in another account: its key has to come back, and that is said."""
         intent_id = RowView.of(self.rows[key]).payment_intent_id if key in self.rows else None
-        return any(intent.id == intent_id and intent.account != 0 for intent in self.stripe.intents)
+        return (
+            intent_id is not None
+            and not self.stripe.is_ours(intent_id)
+            and any(intent.id == intent_id for intent in self.stripe.intents)
+        )
 
     def _send_what_is_not_acknowledged(self) -> None:
         for _ in range(_ROUNDS_MAX):
-            left = [each for each in self.stripe.events if each.id not in self.acknowledged and not each.seen_by]
+            left = [each for each in self.stripe.events if each["id"] not in self.acknowledged]
             for event in left:
                 self.send_webhook(event)
             self.run_until_idle()
@@ -742,7 +758,7 @@ class World(BaseWorld):
         if self.faults_on:
             self._let_others_act()
         else:
-            self.stripe.takes_cards = True
+            self.stripe.engine.behavior.takes_cards = True
             self._give_up_what_is_elsewhere()
         ready = [each for each in self.queue if each.visible_at <= self.time and not each.in_flight]
         awake = [each for each in self.workers if each.sleeps_until <= self.time]
@@ -773,7 +789,7 @@ class World(BaseWorld):
         self._maybe_switch_accounts()
         if self.scenario.cards_inactive_probability:
             changes = self.choices.happens(self.scenario.cards_inactive_probability)
-            self.stripe.takes_cards ^= changes
+            self.stripe.engine.behavior.takes_cards ^= changes
             self.coverage["card payments are not active"] += changes
         if self.scenario.cancels and self.cancels < _CANCELS_MAX and self.choices.happens(0.04):
             self.cancels += 1
@@ -853,26 +869,23 @@ class World(BaseWorld):
         if not (self.scenario.webhooks and self.stripe.events and self.choices.happens(probability)):
             return False
         event = self.stripe.events[self.choices.pick(len(self.stripe.events))]
-        if event.seen_by:
-            # The endpoint is one of our own account's.
-            return False
         for _ in range(1 + self.choices.pick(2)):
             self.send_webhook(event)
         return True
 
-    def send_webhook(self, event: Event) -> None:
+    def send_webhook(self, event: Mapping[str, Any]) -> None:
         """Stripe sends the event to the function, which acknowledges it, or has it sent again."""
         report = self._reporter("webhook")
 
         def run() -> None:
             if self._receive_event(event, report):
-                self.acknowledged.add(event.id)
+                self.acknowledged.add(event["id"])
 
         self.made += 1
         self._start(f"webhook{self.made}", run, WEBHOOK_BOUNDS)
-        self._note(f"webhook{self.made} sent: {event.id} {event.type}")
+        self._note(f"webhook{self.made} sent: {event['id']} {event['type']}")
 
-    def _receive_event(self, event: Event, report: Callable[[str], None]) -> bool:
+    def _receive_event(self, event: Mapping[str, Any], report: Callable[[str], None]) -> bool:
         return self.service.receive(event, report)
 
     def reconcile(self) -> None:
@@ -1085,7 +1098,7 @@ class World(BaseWorld):
         """After each step; what concerns a row is seen when it is written."""
         if self.broken:
             raise Violation(self.broken, self.timeline)
-        replayed = max((each.refusals_replayed for each in self.stripe.keys.values()), default=0)
+        replayed = max(self.stripe.refusals_replayed.values(), default=0)
         is_again_and_again = replayed > _REFUSALS_REPLAYED_MAX + sum(self.coverage[each] for each in _CRASHES)
         if is_again_and_again and not self.begins_again:
             raise Violation("a stored refusal is sent for again and again", self.timeline)
@@ -1099,7 +1112,7 @@ class World(BaseWorld):
         self.changed = False
         for charge in charges:
             if row_key_of_intent(charge) in self.said_canceled:
-                raise Violation(f"{charge.order_id} was said to be canceled, and is charged", self.timeline)
+                raise Violation(f"{charge.metadata['order_id']} was said to be canceled, and is charged", self.timeline)
 
     @property
     def begins_again(self) -> bool:
@@ -1108,20 +1121,21 @@ class World(BaseWorld):
 
     def _check_charge(self, charge: PaymentIntent) -> None:
         """At most one success an order, ever, over all accounts; of what was frozen; and of no declined attempt."""
+        order_id = charge.metadata["order_id"]
         of_the_order = self._charges_of(row_key_of_intent(charge))
         if len(of_the_order) > 1:
-            raise Violation(f"{charge.order_id} was charged {len(of_the_order)} times", self.timeline)
+            raise Violation(f"{order_id} was charged {len(of_the_order)} times", self.timeline)
         row = self.rows.get(row_key_of_intent(charge))
         if row and (charge.amount, charge.currency) != RowView.of(row).money:
-            raise Violation(f"{charge.order_id} was charged something else than was frozen", self.timeline)
+            raise Violation(f"{order_id} was charged something else than was frozen", self.timeline)
         if by_hand := self.stopped.get(row_key_of_intent(charge)):
-            raise Violation(f"{charge.order_id} is charged, though a person has canceled {by_hand}", self.timeline)
-        by = charge.confirmed_under[-1]
+            raise Violation(f"{order_id} is charged, though a person has canceled {by_hand}", self.timeline)
+        by = str(charge.confirmed_under[-1])
         if by == BY_CUSTOMER:
             return
-        declined = (charge.order_id, attempt_of_confirm(by)) in self.said_declined
-        if declined and not self._is_excused(charge.order_id):
-            raise Violation(f"{charge.order_id} was said to be declined, and is charged", self.timeline)
+        declined = (order_id, attempt_of_confirm(by)) in self.said_declined
+        if declined and not self._is_excused(order_id):
+            raise Violation(f"{order_id} was said to be declined, and is charged", self.timeline)
         self.coverage["charged after DECLINED"] += declined
 
     def _check_nothing_is_lost(self) -> None:
@@ -1184,7 +1198,7 @@ class World(BaseWorld):
 
     def _pays(self, key: RowKey, last: OrderPlacedEvent) -> bool:
         """Whether the order can have no end but a charge, or a cancellation."""
-        if any(intent.processing_failed for intent in self._intents_of(key)):
+        if any(intent.id in self.stripe.processing_failed for intent in self._intents_of(key)):
             return False
         if last.data.attempt > 1 and self._is_excused(key[0]):
             # The decline that Stripe shows may be the attempt's before, of which the row does not know, or the page's:

@@ -26,7 +26,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 from greenlet import greenlet
 
 from lab.simulation.choices import Choices
-from lab.simulation.stripe import MemoryStripe, stripe_in_memory
 from lab.simulation.world import T0, VISIBILITY_SECONDS, Crash, switch_to_scheduler
 from lab.survival.design import DAY_SECONDS, Clients, Design
 from lab.survival.faults import Fault, FaultInjector, FaultKind
@@ -35,6 +34,7 @@ from lab.survival.messaging import TIMEOUT_SECONDS, Message, Messaging
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.runtime.queues import Delivery
 from tests.shop.dynamodb import Item, MemoryDynamoDB
+from tests.shop.stripe import ShopStripe, client_of
 
 _TTL_DELETES_WITHIN_SECONDS = 2 * DAY_SECONDS
 """DynamoDB deletes an expired item "within a few days": at a random time until then, certainly after it."""
@@ -107,14 +107,14 @@ class SurvivalWorld:
         self.current: Worker | None = None
         self.unexpected_error: BaseException | None = None
         self.dynamodb = MemoryDynamoDB(keys=design.keys, io=self)
-        self.stripe = MemoryStripe(io=self, search_lag_seconds=_SEARCH_LAG_SECONDS)
+        self.stripe = ShopStripe(io=self, search_lag_seconds=_SEARCH_LAG_SECONDS)
         self.stripe.down = fault.stripe_down_seconds > 0
         self.clients = Clients(
             dynamodb=RetryingClient(
                 self.dynamodb, writes=lambda: self._worker.writes, retries_left=lambda: choices.happens(0.5)
             ),
             # One client for all workers, because each call without a key generates another one.
-            stripe=stripe_in_memory(self.stripe, retries=design.stripe_retries),
+            stripe=client_of(self.stripe, retries=design.stripe_retries),
             now=self.now,
             log_exception=self.log_exception,
             queue=self,

@@ -144,7 +144,7 @@ def test_a_message_redriven_on_day_13_charges_no_second_time(row_is_lost: bool) 
     if row_is_lost:
         world.lose_all_rows()
     world.pass_time(13 * DAY)
-    world.stripe.keys.clear()
+    world.stripe.forget_keys()
     world.send(world.orders[0])
     world.run_until_idle()
     [row] = world.rows.values()

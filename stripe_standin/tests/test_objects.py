@@ -89,7 +89,7 @@ class Recorder:
             request = Request("POST", "/v1/payment_intents", {**CREATE, "payment_method": "pm_card_visa"}, "sk_test_x")
             intent = self.engine.respond(request).body["id"]
             ticket = self.engine.begin(Request("POST", f"/v1/payment_intents/{intent}/confirm", {}, "sk_test_x"))
-            self.recorded.append(("PaymentIntent", self.engine.execute(ticket, stays_processing=True)[0].body))  # type: ignore[arg-type]
+            self.recorded.append(("PaymentIntent", self.engine.execute(ticket, Fault.STAYS_PROCESSING)[0].body))  # type: ignore[arg-type]
             attempts.finish_processing(self.account, self.account.all(PaymentIntent)[intent], succeed=succeed)
         dispute = next(iter(self.account.all(disputes.Dispute).values()))
         self.recorded.append(("Dispute", dispute.as_json()))

@@ -13,6 +13,7 @@ from onecharge.payments.instruments import Instruments
 from onecharge.runtime.consumer import Disposition
 from onecharge.runtime.dynamodb import from_item
 from tests.shop.dynamodb import Faults, MemoryDynamoDB
+from tests.shop.stripe import client_of
 from tests.support.builders import BOUNDS, ORDER_ID, REQUEST, T0, order
 from tests.support.scripted_stripe import ScriptedStripe
 from tests.support.silent import SILENT
@@ -68,9 +69,10 @@ class ChargeHarness:
         key = key or f"another key {len(self.stripe.intents)}"
         metadata = {"order_id": ORDER_ID, "customer_id": "cus_1", "placed_at": str(T0), "generation": "0"}
         money = {"amount": REQUEST.amount_minor, "currency": REQUEST.currency.lower()}
-        made = self.stripe.create({**money, "metadata": metadata}, key)
+        client = client_of(self.stripe)
+        made = client.v1.payment_intents.create({**money, "metadata": metadata}, {"idempotency_key": key})
         self.stripe.show(made.id, status, **changes)
-        return made.id
+        return str(made.id)
 
     # ------------------------------------------------------------ the row
 

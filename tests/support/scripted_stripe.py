@@ -1,24 +1,25 @@
-"""The simulation's Stripe for single tests: a test says how requests end, sees all that were sent, and gets the events.
+"""The stand-in's Stripe for single tests: a test says how requests end, sees all that were sent, and gets the events.
 
 stripe.next("confirm", NO_ANSWER, meanwhile(another_worker_charges))
 stripe.failing["pi_1"] = NO_ANSWER                   # until it is removed
 endpoint.send(stripe.show("pi_0", "succeeded"))      # the event, as Stripe writes it
-stripe.io.faults["stripe_create"] = "500 before"     # stored under its key, and never executed: see MemoryStripe
+stripe.io.faults["stripe_create"] = "500 before"     # stored under its key, and never executed: see ShopStripe
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from copy import copy
-from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import stripe
 
-from lab.simulation.stripe import Event, Issuer, MemoryStripe, Metadata, PaymentIntent, sdk_error, stripe_in_memory
+from onecharge.payments.stripe_events import EVENT_TYPES
+from stripe_standin import attempts, payment_intents
+from stripe_standin.payment_intents import PaymentIntent
+from stripe_standin.payment_methods import PaymentMethod
 from tests.shop.dynamodb import Faults
+from tests.shop.stripe import SdkObject, ShopStripe, client_of, sdk_error
 
 VISA, MASTERCARD, ASKS_FOR_ACTION = "pm_card_visa", "pm_card_mastercard", "pm_card_threeDSecure2Required"
 DECLINED, LOST_CARD = "pm_card_visa_chargeDeclined", "pm_card_visa_chargeDeclinedLostCard"
@@ -89,8 +90,8 @@ def as_usual(execute: Execute) -> Any:
 
 def of_another_order(_: Execute) -> Any:
     """The answer has the metadata of another order."""
-    metadata = Metadata(order_id="ord_" + "b" * 32, generation="0")
-    return SimpleNamespace(id="pi_another", status="succeeded", amount=1, currency="eur", metadata=metadata)
+    metadata = {"order_id": "ord_" + "b" * 32, "generation": "0"}
+    return SdkObject({"id": "pi_another", "status": "succeeded", "amount": 1, "currency": "eur", "metadata": metadata})
 
 
 NO_ANSWER, OUTAGE, WRONG_KEY = answer(None), answer(503), answer(401)
@@ -107,22 +108,23 @@ _OPERATIONS: Mapping[str, Mapping[str, str]] = {
 """By which name a test knows a request: the resource and the method of Stripe's client."""
 
 
-@dataclass
-class ScriptedStripe(MemoryStripe):
-    """Stripe in memory, without the SDK's own retry."""
+class ScriptedStripe(ShopStripe):
+    """Stripe in process, without the SDK's own retry."""
 
-    io: Faults = field(default_factory=Faults)
-    harsh: bool = True
-    requests: list[tuple[str, str]] = field(default_factory=list)
-    """The operation, and its key or the id in its path."""
-    steps: defaultdict[str, list[Step]] = field(default_factory=lambda: defaultdict(list))
-    """What takes the place of the next requests of each operation."""
-    failing: dict[str, Step] = field(default_factory=dict)
-    """What takes the place of all requests of an operation, of a PaymentIntent's id, or ("") of all."""
+    io: Faults
+
+    def __init__(self, io: Faults | None = None) -> None:
+        super().__init__(io or Faults(), harsh=True)
+        self.requests: list[tuple[str, str]] = []
+        """The operation, and its key or the id in its path."""
+        self.steps: defaultdict[str, list[Step]] = defaultdict(list)
+        """What takes the place of the next requests of each operation."""
+        self.failing: dict[str, Step] = {}
+        """What takes the place of all requests of an operation, of a PaymentIntent's id, or ("") of all."""
 
     def client(self) -> Any:
         """A `stripe.StripeClient` over it."""
-        client = stripe_in_memory(self, retries=0)
+        client = client_of(self, retries=0)
         for resource, operations in _OPERATIONS.items():
             requests = getattr(client.v1, resource)
             for method, operation in operations.items():
@@ -168,22 +170,18 @@ class ScriptedStripe(MemoryStripe):
     def show(self, intent_id: str, status: str | None = None, **changes: Any) -> dict[str, Any]:
         """The PaymentIntent changes by itself, also to what Stripe would not let it be; returns its event."""
         intent = self.intent(intent_id)
-        for name, value in {**changes, **({"status": status} if status else {})}.items():
+        for name, value in changes.items():
             setattr(intent, name, value)
+        if status is None:
+            return {}
         if status == "succeeded" and intent not in self.charges:
-            self.charges.append(intent)
-        kind = {"requires_payment_method": "payment_failed"}.get(intent.status, intent.status)
-        return self.emits(f"payment_intent.{kind}", intent) if status else {}
-
-    def decline(self, intent_id: str, code: str = "lost_card", *, charge: str | None = "ch_declined") -> None:
-        """A confirm of the PaymentIntent is declined; without a charge, the bank was not asked."""
-        intent = self.intent(intent_id)
-        intent.latest_charge = charge
-        self.becomes(intent, "requires_payment_method", self._payment_error(intent, Issuer(code, code)))
-
-    def forget_keys(self) -> None:
-        """Stripe may do so when keys are 24 hours old."""
-        self.keys.clear()
+            card = self.ours.all(PaymentMethod)[intent.payment_method or VISA]
+            attempts.take_money(self.ours, intent, card)
+        else:
+            intent.status = status
+            what = {"requires_payment_method": "payment_failed"}.get(status, status)
+            payment_intents.emit_change(self.ours, intent, what)
+        return self.events[-1]
 
     def refund_by_hand(self, intent_id: str, amount: int, **metadata: str) -> dict[str, Any]:
         """Somebody refunds it in Stripe's Dashboard; returns the event of its charge."""
@@ -203,33 +201,12 @@ class ScriptedStripe(MemoryStripe):
 
     # ------------------------------------------------------------ events
 
-    def emits(self, type_: str, thing: Any) -> dict[str, Any]:
-        """Stripe creates an event, and keeps it; returns it as a webhook has it."""
-        made = stripe.StripeObject.construct_from(dict(thing), None) if isinstance(thing, Mapping) else copy(thing)
-        self.events.append(Event(f"evt_{len(self.events)}", type_, self.io.now(), SimpleNamespace(object=made)))
-        return self.webhooks[-1]
+    def emits(self, type_: str, thing: Mapping[str, Any]) -> dict[str, Any]:
+        """Stripe creates an event, and keeps it; returns it."""
+        self.ours.emit(type_, dict(thing))
+        return self.events[-1]
 
     @property
     def webhooks(self) -> list[dict[str, Any]]:
-        """All events of PaymentIntents, refunds and charges as webhooks have them, without those of a creation."""
-        return [
-            {
-                "id": each.id,
-                "object": "event",
-                "type": each.type,
-                "created": each.created,
-                "data": {"object": _json_of(each.data.object)},
-            }
-            for each in self.events
-            if not each.type.endswith(".created") or each.type == "charge.dispute.created"
-        ]
-
-
-def _json_of(thing: Any) -> Any:
-    if isinstance(thing, stripe.StripeObject):
-        return thing.to_dict()
-    if isinstance(thing, dict):
-        return {name: _json_of(value) for name, value in dict.items(thing)}
-    if hasattr(thing, "__dict__"):
-        return {name: _json_of(value) for name, value in vars(thing).items() if name != "last_response"}
-    return thing
+        """The events that our endpoint gets."""
+        return [each for each in self.events if each["type"] in EVENT_TYPES]

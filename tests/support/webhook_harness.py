@@ -13,6 +13,7 @@ from onecharge.runtime.checkpoints import CheckpointStore
 from stripe_standin.webhook_endpoints import signature
 from stripe_webhook.http_route import WebhookRoute
 from tests.shop.dynamodb import MemoryDynamoDB, NoFaults
+from tests.shop.stripe import client_of
 from tests.support.harness import LambdaContext, Log, Sample
 from tests.support.payment_service import T0, PaymentService
 from tests.support.scripted_stripe import ASKS_FOR_ACTION
@@ -96,6 +97,13 @@ class WebhookHarness:
     def paid_at_the_bank(self) -> Event:
         """The event of a success that the row does not show yet."""
         return self.stripe.show(self.at_the_bank(), "succeeded")
+
+    def another_payment_intent(self) -> str:
+        """The order has a second one, which its row does not name, as after two restored tables; returns its id."""
+        first = self.stripe.intent("pi_0")
+        parameters = {"amount": first.amount, "currency": first.currency, "metadata": first.metadata}
+        made = client_of(self.stripe).v1.payment_intents.create(parameters)
+        return str(made.id)
 
     @property
     def row(self) -> Payment:

@@ -13,6 +13,7 @@ from onecharge.payments.charges.protocol import CancelReason
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
 from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.consumer import BackOff, Done
+from tests.shop.stripe import client_of
 from tests.support.builders import ORDER_ID, T0, order
 from tests.support.charge_harness import ChargeHarness
 from tests.support.scripted_stripe import (
@@ -77,7 +78,7 @@ def test_an_order_that_stripe_never_charges_needs_no_trace(service: ChargeHarnes
 
 def test_an_account_that_takes_no_cards_cancels(service: ChargeHarness) -> None:
     """Nothing is to be confirmed: its PaymentIntent is a trace like any other."""
-    service.stripe.takes_cards = False
+    service.stripe.engine.behavior.takes_cards = False
     assert service.cancel() is Cancellation.CANCELED
 
 
@@ -146,7 +147,7 @@ def test_a_processing_payment_is_waited_for(service: ChargeHarness) -> None:
 def test_a_payment_intent_that_stripe_does_not_cancel_is_left_alone(service: ChargeHarness) -> None:
     """It can still be confirmed: nothing is created beside it, and an alarm is raised."""
     unconfirmed(service)
-    service.stripe.next("cancel", lambda _: service.stripe.retrieve("pi_0"))
+    service.stripe.next("cancel", lambda _: client_of(service.stripe).v1.payment_intents.retrieve("pi_0"))
     assert service.cancel() is Cancellation.CANCELING
     assert "Alarm" in service.counted
     assert service.cancel() is Cancellation.CANCELED

@@ -11,7 +11,6 @@ import pytest
 import stripe
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from lab.simulation.stripe import sdk_error
 from onecharge.payments.charges.charge import STEPS_MAX, charge
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.leases import Claimed
@@ -20,6 +19,7 @@ from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, REFUSED_SECONDS
 from onecharge.payments.work import Unfinished, work
 from onecharge.runtime.consumer import BackOff, Done
 from tests.shop.dynamodb import SENT_AGAIN
+from tests.shop.stripe import client_of, sdk_error
 from tests.support.builders import ORDER_ID, REQUEST, T0, stripe_intent
 from tests.support.charge_harness import ChargeHarness
 from tests.support.scripted_stripe import (
@@ -164,12 +164,12 @@ def test_a_refused_account_gets_one_generation_for_each_delivery(service: Charge
 def test_a_payment_intent_that_takes_no_cards_declines_nobody(service: ChargeHarness) -> None:
     """Card payments are not active for the account: an alarm, and each order waits. Then its replay is followed by the
     next generation, which takes cards."""
-    service.stripe.takes_cards = False
+    service.stripe.engine.behavior.takes_cards = False
     assert service.deliver() == BackOff()
     assert (service.row["state"], service.row.get("payment_intent_id")) == ("PENDING", None)
     assert service.counted.count("Alarm") == 1
     assert service.stripe.sent("confirm") == []
-    service.stripe.takes_cards = True
+    service.stripe.engine.behavior.takes_cards = True
     assert service.deliver() == Done()
     assert service.outcome == ("SUCCEEDED", "pi_1")
 
@@ -230,7 +230,7 @@ def test_a_misused_key_is_looked_up_also_if_the_next_one_replays_what_is_cancele
 
 def test_without_search_a_misused_key_is_left_to_a_person(service: ChargeHarness) -> None:
     """Whoever used it may have done so before the order's time, so a list from there on proves nothing: an alarm."""
-    service.stripe.has_search = False
+    service.stripe.engine.behavior.has_search = False
     charged = service.made_before("succeeded", key=CREATE_0)
     assert [service.deliver(), service.deliver()] == [BackOff()] * 2
     assert service.counted.count("Alarm") >= 2
@@ -243,7 +243,7 @@ def test_a_delivery_that_stripe_keeps_canceling_ends(service: ChargeHarness) -> 
     def canceled(execute: Execute) -> Any:
         made = execute()
         service.stripe.show(made.id, "canceled", cancellation_reason="automatic")
-        return service.stripe.retrieve(made.id)
+        return client_of(service.stripe).v1.payment_intents.retrieve(made.id)
 
     service.stripe.next("create", *[canceled] * STEPS_MAX)
     assert service.deliver() == BackOff()
@@ -507,55 +507,65 @@ def test_a_402_is_a_decline_only_if_the_payment_intent_shows_one(
     assert service.row["state"] == state
 
 
-def declined(service: ChargeHarness, code: str, *, charge: str | None = "ch_1") -> Step:
-    """The confirm is declined, and the response leaves the PaymentIntent out."""
+def declined(service: ChargeHarness, card: str) -> Step:
+    """The confirm is declined, and the response leaves the PaymentIntent out.
+
+    If the card asks for authentication, there is no charge: nobody is there, and the bank is not asked.
+    """
 
     def step(execute: Execute) -> Any:
-        service.stripe.decline(service.stripe.intents[-1].id, code, charge=charge)
-        return answer(402, code=code)(execute)
+        parameters = {"payment_method": card, "off_session": True}
+        with pytest.raises(stripe.CardError):
+            client_of(service.stripe).v1.payment_intents.confirm(service.stripe.intents[-1].id, parameters)
+        return answer(402, code="card_declined")(execute)
 
     return step
 
 
-@pytest.mark.parametrize("charge", ["ch_1", None])
-def test_a_402_without_its_payment_intent_is_retrieved(service: ChargeHarness, charge: str | None) -> None:
+BY_THE_BANK = (LOST_CARD, "lost_card")
+WITHOUT_CHARGE = (ASKS_FOR_ACTION, "authentication_required")
+
+
+@pytest.mark.parametrize(("card", "code"), [BY_THE_BANK, WITHOUT_CHARGE])
+def test_a_402_without_its_payment_intent_is_retrieved(service: ChargeHarness, card: str, code: str) -> None:
     """The PaymentIntent shows the decline; also one without a charge, of which the bank was not asked."""
-    service.stripe.next("confirm", declined(service, "lost_card", charge=charge))
-    assert service.deliver() == Done()
-    assert (service.outcome, service.row["decline_code"]) == (("DECLINED", "pi_0"), "lost_card")
+    service.stripe.next("confirm", declined(service, card))
+    assert service.deliver(payment_method=card) == Done()
+    assert (service.outcome, service.row["decline_code"]) == (("DECLINED", "pi_0"), code)
     assert service.stripe.operations == ["create", "confirm", "retrieve"]
 
 
 def test_a_decline_that_asks_for_authentication_can_be_paid_again(service: ChargeHarness) -> None:
     """The PaymentIntent requires a payment method, which no page can authenticate: the next attempt confirms it."""
-    service.stripe.next("confirm", declined(service, "authentication_required"))
-    assert service.deliver() == Done()
+    service.stripe.next("confirm", declined(service, ASKS_FOR_ACTION))
+    assert service.deliver(payment_method=ASKS_FOR_ACTION) == Done()
     assert (service.row["state"], service.row["decline_code"]) == ("DECLINED", "authentication_required")
     assert service.deliver(attempt=2) == Done()
     assert service.outcome == ("SUCCEEDED", "pi_0")
 
 
 @pytest.mark.parametrize(
-    ("charge", "failure"),
+    ("card", "code", "failure"),
     [
-        ("ch_1", sdk_error(402, code="card_declined", decline_code="lost_card")),
-        (None, sdk_error(402, code="card_declined", decline_code="lost_card")),
-        ("ch_1", sdk_error(500, replay=True)),
+        (*BY_THE_BANK, sdk_error(402, code="card_declined", decline_code="lost_card")),
+        (*WITHOUT_CHARGE, sdk_error(402, code="authentication_required")),
+        (*BY_THE_BANK, sdk_error(500, replay=True)),
     ],
 )
 def test_a_decline_whose_error_was_cleared_is_not_tried_again(
-    service: ChargeHarness, charge: str | None, failure: Exception
+    service: ChargeHarness, card: str, code: str, failure: Exception
 ) -> None:
     """A person has added metadata in the Dashboard. The response, or else the latest charge, still says it."""
 
-    def cleared(_: Execute) -> Any:
-        service.stripe.decline("pi_0", "lost_card", charge=charge)
-        service.stripe.update_by_hand(service.stripe.intent("pi_0"))
+    def cleared(execute: Execute) -> Any:
+        with suppress(stripe.CardError):
+            declined(service, card)(execute)
+        assert service.stripe.update_by_hand(service.stripe.intent("pi_0"))
         raise failure
 
     service.stripe.next("confirm", cleared)
-    assert service.deliver() == Done()
-    assert (service.outcome, service.row["decline_code"]) == (("DECLINED", "pi_0"), "lost_card")
+    assert service.deliver(payment_method=card) == Done()
+    assert (service.outcome, service.row["decline_code"]) == (("DECLINED", "pi_0"), code)
     assert service.stripe.sent("create") == [CREATE_0]
 
 
@@ -656,7 +666,7 @@ def test_a_replayed_confirm_is_retrieved(service: ChargeHarness) -> None:
     service.stripe.next("confirm", killed_after)
     with pytest.raises(KeyboardInterrupt):
         service.deliver(payment_method=ASKS_FOR_ACTION)
-    service.stripe.decline("pi_0", code, charge=None)
+    service.stripe.bank_decides(service.stripe.intent("pi_0"), pays=False)
     service.passes()
     assert service.deliver() == Done()
     assert (service.row["state"], service.row["decline_code"]) == ("DECLINED", code)
@@ -665,10 +675,11 @@ def test_a_replayed_confirm_is_retrieved(service: ChargeHarness) -> None:
 
 def test_a_decline_under_a_key_of_another_card_is_not_the_attempts(service: ChargeHarness) -> None:
     """A restored row counts its attempts again: its own card is tried with the next PaymentIntent, with an alarm."""
+    key = {"idempotency_key": CONFIRM_0}
 
     def confirmed_with_another_card() -> None:
         with suppress(stripe.CardError):
-            service.stripe.confirm("pi_0", {"payment_method": LOST_CARD}, CONFIRM_0)
+            client_of(service.stripe).v1.payment_intents.confirm("pi_0", {"payment_method": LOST_CARD}, key)
 
     service.stripe.next("confirm", meanwhile(confirmed_with_another_card))
     assert service.deliver() == Done()
@@ -691,11 +702,11 @@ def test_attempt_2_with_a_decline_whose_answer_is_lost(service: ChargeHarness) -
 
 
 def test_a_decline_without_a_charge_is_not_the_next_attempts(service: ChargeHarness) -> None:
-    """Authentication failed, so the bank was not asked. The third card is tried all the same."""
+    """Nobody authenticated, so the bank was not asked. The third card is tried all the same."""
     service.deliver(payment_method=NO_FUNDS)
     service.stripe.show("pi_0", "canceled", cancellation_reason="abandoned")
-    service.stripe.next("confirm", declined(service, "payment_intent_authentication_failure", charge=None))
-    service.deliver(attempt=2, payment_method=MASTERCARD)
+    service.stripe.next("confirm", declined(service, ASKS_FOR_ACTION))
+    service.deliver(attempt=2, payment_method=ASKS_FOR_ACTION)
     assert service.row["state"] == "DECLINED"
     assert service.deliver(attempt=3) == Done()
     assert service.outcome == ("SUCCEEDED", "pi_1")

@@ -123,7 +123,7 @@ def test_a_row_that_is_claimed_since_the_index_was_read_is_left_alone(payments: 
 def test_a_payment_intent_that_stripe_does_not_have_is_an_alarm(payments: Reconciled) -> None:
     """As with the key of another account: nothing is written."""
     payments.crash_before("confirm")
-    payments.stripe.intents.clear()
+    payments.stripe.account = 1
     counted = payments.run(after_seconds=UNATTENDED_SECONDS)
     assert (counted["RowUnknownToStripe"], counted["Alarm"]) == (1, 1)
     assert payments.state() is PaymentState.PENDING
@@ -321,7 +321,7 @@ def test_a_run_that_is_cut_off_goes_on_behind_what_it_has_applied(payments: Reco
         runs += 1
         assert runs <= len(orders)
     applied = [event.event_id for page in payments.parallel.together for event in page if not isinstance(event, str)]
-    expected = [event.id for event in payments.stripe.events if event.type == "payment_intent.succeeded"]
+    expected = [each["id"] for each in payments.stripe.events if each["type"] == "payment_intent.succeeded"]
     assert sorted(applied) == sorted(expected)
     assert {payments.state(name) for name in orders} == {PaymentState.SUCCEEDED}
 
@@ -441,8 +441,8 @@ def test_one_event_that_fails_blocks_no_other(payments: Reconciled) -> None:
     assert (counted["ReconcileFailed"], counted["Alarm"]) == (1, 0)
     assert [payments.state(name) for name in "abc"] == ["SUCCEEDED", "REQUIRES_ACTION", "SUCCEEDED"]
     assert payments.run(after_seconds=300)["ReconcileFailed"] == 1
-    [failed] = payments.checkpoint.failed
-    assert (failed.event_id, failed.attempts) == (payments.stripe.webhooks[3]["id"], 2)
+    [failed], event = payments.checkpoint.failed, payments.stripe.webhooks[3]
+    assert (failed.event_id, failed.attempts, event["data"]["object"]["id"]) == (event["id"], 2, "pi_1")
     payments.stripe.failing.clear()
     payments.run(after_seconds=300)
     assert (payments.state("b"), payments.checkpoint.failed) == (PaymentState.SUCCEEDED, ())

@@ -7,7 +7,6 @@ import base64
 import itertools
 import json
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -89,9 +88,8 @@ def test_an_order_that_is_paid_at_the_bank_is_finalized(endpoint: WebhookHarness
 
 def test_a_failed_authentication_is_a_decline(endpoint: WebhookHarness) -> None:
     """Another card is another attempt, of the same PaymentIntent: so it stays open."""
-    endpoint.stripe.decline(endpoint.at_the_bank(), "payment_intent_authentication_failure", charge=None)
-    event = endpoint.stripe.webhooks[-1]
-    assert endpoint.send(event) == 200
+    endpoint.stripe.bank_decides(endpoint.stripe.intent(endpoint.at_the_bank()), pays=False)
+    assert endpoint.send(endpoint.stripe.webhooks[-1]) == 200
     assert endpoint.row.state is PaymentState.DECLINED
     assert endpoint.payments.item()["decline_code"] == {"S": "payment_intent_authentication_failure"}
     endpoint.payments.charge(card=VISA, attempt=2)
@@ -123,7 +121,7 @@ def test_what_the_row_says_already_costs_no_request_to_stripe(endpoint: WebhookH
             event = endpoint.stripe.refund_by_hand("pi_0", 1000, order_id=order_id("a"), refund_id=REFUND_ID)
     if change == "ours succeeded":
         make_refund(endpoint)
-        event = endpoint.stripe.emits("refund.updated", endpoint.stripe.refunds[0])
+        event = endpoint.stripe.emits("refund.updated", endpoint.stripe.refunds[0].as_json())
     if change == "ours failed":
         event = endpoint.stripe.refund_fails("re_0")
     assert [endpoint.send(event) for _ in range(2)] == [200, 200]
@@ -177,9 +175,8 @@ def test_a_lost_row_of_two_charges_is_left_to_a_person(endpoint: WebhookHarness)
     come before the write."""
     endpoint.paid()
     endpoint.send(endpoint.stripe.webhooks[-1])
-    endpoint.stripe.intents.append(replace(endpoint.stripe.intent("pi_0"), id="pi_9"))
+    event, alarms = endpoint.stripe.show(endpoint.another_payment_intent(), "succeeded"), []
     endpoint.dynamodb.tables["payments"].clear()
-    event, alarms = endpoint.stripe.show("pi_9", "succeeded"), []
     for name in ("LOST_ROW", "PAID_TWICE"):
         alarms += [f"Discrepancy.{name}", "Alarm"]
     endpoint.counted.clear()
@@ -194,7 +191,7 @@ def test_a_lost_row_is_recovered_by_an_account_without_search(endpoint: WebhookH
     """Also after a restore of both services' tables. The PaymentIntent has the order's time: the list begins there."""
     endpoint.paid()
     endpoint.dynamodb.tables["payments"].clear()
-    endpoint.stripe.has_search = False
+    endpoint.stripe.engine.behavior.has_search = False
     endpoint.payments.look_up_placed_before = T0 + 1
     assert endpoint.send(endpoint.stripe.webhooks[-1]) == 200
     assert endpoint.row.state is PaymentState.SUCCEEDED
@@ -221,7 +218,7 @@ def test_a_recovered_row_knows_its_refunds_and_disputes(endpoint: WebhookHarness
     for event in events[::-1] if newest_first else events:
         assert endpoint.send(event) == 200
         seen.append((endpoint.row.amount_refunded_minor, endpoint.row.disputes))
-    assert seen == [(3000, {"dp_pi_0_0": "needs_response"})] * 3
+    assert seen == [(3000, {"du_0": "needs_response"})] * 3
     assert (endpoint.counted.count("Discrepancy.LOST_ROW"), endpoint.counted.count("ChargeDisputed")) == (1, 1)
 
 
@@ -264,8 +261,7 @@ def test_a_canceled_order_that_is_charged_is_refunded(endpoint: WebhookHarness) 
 def test_another_payment_intent_that_succeeds_too_is_an_alarm(endpoint: WebhookHarness) -> None:
     """As after two restored tables: the row keeps the first."""
     endpoint.paid()
-    endpoint.stripe.intents.append(replace(endpoint.stripe.intent("pi_0"), id="pi_9"))
-    assert endpoint.send(endpoint.stripe.show("pi_9", "succeeded")) == 200
+    assert endpoint.send(endpoint.stripe.show(endpoint.another_payment_intent(), "succeeded")) == 200
     assert endpoint.counted == ["Discrepancy.PAID_TWICE", "Alarm", "EventProcessed"]
     assert endpoint.row.payment_intent_id == "pi_0"
 
@@ -274,13 +270,14 @@ def test_a_review_of_two_charges_is_left_only_by_a_person(endpoint: WebhookHarne
     """One of them is refunded, and its event comes once more: what becomes of the other one's money is not decided."""
     endpoint.paid()
     endpoint.stripe.forget_keys()
-    endpoint.stripe.intents.append(replace(endpoint.stripe.intent("pi_0"), id="pi_9"))
+    another = endpoint.another_payment_intent()
+    endpoint.stripe.show(another, "succeeded")
     endpoint.dynamodb.tables["payments"].clear()
     endpoint.payments.now += LOOKUP_AGE_SECONDS
     endpoint.payments.charge()
-    endpoint.stripe.refund_by_hand("pi_9", 3000)
+    endpoint.stripe.refund_by_hand(another, 3000)
     before = endpoint.row
-    for each in ("pi_9", "pi_0"):
+    for each in (another, "pi_0"):
         assert endpoint.send(endpoint.stripe.show(each, "succeeded")) == 200
     assert (endpoint.row, before.state) == (before, PaymentState.NEEDS_REVIEW)
 
@@ -473,8 +470,9 @@ def test_a_sum_that_fell_while_it_was_written_is_read_again(endpoint: WebhookHar
 def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: WebhookHarness) -> None:
     """The second charge of an order was refunded by hand: the first is still paid."""
     endpoint.paid()
-    endpoint.stripe.intents.append(replace(endpoint.stripe.intent("pi_0"), id="pi_9"))
-    assert endpoint.send(endpoint.stripe.refund_by_hand("pi_9", 3000)) == 200
+    another = endpoint.another_payment_intent()
+    endpoint.stripe.show(another, "succeeded")
+    assert endpoint.send(endpoint.stripe.refund_by_hand(another, 3000)) == 200
     assert endpoint.row.amount_refunded_minor == 0
     assert endpoint.counted == ["ChargeEventOfAnotherPaymentIntent", "EventProcessed"]
 
@@ -531,7 +529,7 @@ def test_a_dispute_is_an_alarm_before_it_is_written(endpoint: WebhookHarness) ->
     endpoint.counted.clear()
     assert endpoint.send(event) == 200
     assert endpoint.counted.count("ChargeDisputed") == 1
-    assert endpoint.row.disputes == {"dp_pi_0_0": "needs_response"}
+    assert endpoint.row.disputes == {"du_0": "needs_response"}
 
 
 def test_somebody_elses_dispute_is_acknowledged(endpoint: WebhookHarness) -> None:
@@ -544,10 +542,10 @@ def test_a_dispute_that_our_key_does_not_know_is_sent_again(endpoint: WebhookHar
     """The key may be another account's for a while: an alarm, and nothing is dropped."""
     endpoint.paid()
     event = endpoint.stripe.disputed("pi_0", "needs_response")
-    intents, endpoint.stripe.intents = endpoint.stripe.intents, []
+    endpoint.stripe.account = 1
     assert endpoint.send(event) == 503
     assert {"EventUnknownToStripe", "Alarm"} <= set(endpoint.counted)
-    endpoint.stripe.intents = intents
+    endpoint.stripe.account = 0
     assert endpoint.send(event) == 200
     assert endpoint.payments.item()["dispute_status"] == {"S": "needs_response"}
 
@@ -695,15 +693,14 @@ def test_what_cannot_be_applied_is_deferred(endpoint: WebhookHarness, failing: s
 def test_a_wrong_key_is_an_alarm_and_loses_no_event(endpoint: WebhookHarness, wrong: Any) -> None:
     """Of no account, or of another one, to which the PaymentIntent is unknown."""
     event = endpoint.paid_at_the_bank()
-    intents = list(endpoint.stripe.intents)
     if wrong:
         endpoint.stripe.failing["retrieve"] = wrong
     else:
-        endpoint.stripe.intents.clear()
+        endpoint.stripe.account = 1
     assert endpoint.send(event) == 503
     assert endpoint.counted == ["WebhookDeferred", "Alarm"]
     endpoint.stripe.failing.clear()
-    endpoint.stripe.intents[:] = intents
+    endpoint.stripe.account = 0
     assert endpoint.send(event) == 200
     assert endpoint.row.state is PaymentState.SUCCEEDED
 
@@ -726,7 +723,7 @@ def test_a_row_that_changes_meanwhile_is_read_again(
     assert [endpoint.send(event), endpoint.send(event)] == [status, 200]
     assert endpoint.row.state is PaymentState.SUCCEEDED
     assert endpoint.row.amount_refunded_minor == (1000 if asked == "refunds" else 0)
-    assert endpoint.row.disputes == ({"dp_pi_0_0": "lost"} if asked == "disputes" else {})
+    assert endpoint.row.disputes == ({"du_0": "lost"} if asked == "disputes" else {})
 
 
 def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
