@@ -563,7 +563,7 @@ class World(BaseWorld):
         if charges:
             self.broken = f"{order_id} is {row.state}, though it is charged"
         asked = any(
-            attempt_of_confirm(key) == row.attempt
+            attempt_of_confirm(str(key)) == row.attempt
             for intent in self._intents_of(row.key)
             for key in intent.confirmed_under
         )
