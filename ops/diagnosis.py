@@ -11,9 +11,10 @@ It has no rules of its own where the product has rules: it asks the product's.
 from collections.abc import Callable, Iterator, Mapping
 
 from onecharge.contract.money import as_money
-from onecharge.contract.refunds import RefundState
+from onecharge.contract.refunds import REFUND_EVENT_TYPES, RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import REFUND_OUTCOMES
+from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.apply_event import RefundDiscrepancy, find_refund_discrepancy
 from onecharge.payments.charges.protocol import (
@@ -29,6 +30,7 @@ from onecharge.payments.charges.protocol import (
 )
 from onecharge.payments.disputes import CLOSED_DISPUTES
 from onecharge.payments.reconcile import Discrepancy, find_discrepancy
+from onecharge.payments.reconcile_checkpoint import ROUND_OVERDUE_SECONDS
 from onecharge.payments.refunds.protocol import Refund, alarm_of_pending
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from ops import schedule
@@ -36,9 +38,6 @@ from ops.facts import Facts, IntentFacts, RefundFacts
 from ops.findings import EMIT_AGAIN, REFUND_BY_HAND, Cause, Finding, Move, Severity, broken, waits
 from ops.output import time_of
 from ops.resolutions import STUCK_IF_GONE, has_outcome_for
-from publish_events.mapping import REFUND_EVENT_TYPES
-from reconcile.run import ROUND_OVERDUE_SECONDS
-from republish.waiting import DAY_SECONDS
 
 
 def diagnose(facts: Facts) -> list[Finding]:

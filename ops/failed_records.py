@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from onecharge.runtime.failed_records import key_of
 from ops.connection import Stack
 from ops.errors import ExitStatus
 from ops.output import Report, Table
-from publish_events.failed_records import key_of
 
 TABLES = ("OrdersTable", "OrderRefundsTable", "PaymentsTable", "RefundsTable")
 """The tables whose streams are published, by logical id."""

@@ -20,9 +20,11 @@ from typing import Any, ClassVar
 
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charges.protocol import Finalize, Payment
 from onecharge.payments.charges.store import PaymentStore, payment_of
+from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 from onecharge.runtime.dynamodb import expression_values, from_item, read_items, to_item
 from onecharge.runtime.parallel import Parallel, Threads, one_after_another
@@ -30,8 +32,6 @@ from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
 from ops.schedule import unattended_at
-from orders_api.refund_store import OrderRefundStore
-from reconcile.run import ReconcileCheckpoint
 
 TABLES = ("PaymentsTable", "RefundsTable", "OrdersTable", "OrderRefundsTable", "DueDocumentsTable")
 """The tables that hold orders and payments."""

@@ -12,9 +12,11 @@ import stripe
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
+from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from ops.diagnosis import diagnose
@@ -23,8 +25,6 @@ from ops.explain import timeline
 from ops.facts import Facts, IntentFacts, RefundFacts, StripeFacts, Unread
 from ops.failed_records import FailedRecord
 from ops.findings import Cause, Finding, Severity
-from reconcile.run import ReconcileCheckpoint
-from republish.republish import RepublishCheckpoint
 from tests.support import builders
 from tests.support.builders import ORDER_ID, T0
 

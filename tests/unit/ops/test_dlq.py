@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
+from charge_order.app import ORDER_EVENT
 from onecharge.contract.events import CancelRequestedEvent, EventType, PaymentOutcome, PaymentOutcomeEvent
 from onecharge.contract.refunds import RefundRequestedEvent, RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
@@ -23,6 +25,7 @@ from tests.support.builders import T0
 from tests.support.harness import PROJECT, load_template
 from tests.support.operated_stack import OperatedStack
 from tests.support.tools import refund_tools
+from update_order.app import PAYMENT_EVENT
 
 POISON = "message: json_invalid"
 MOVED = "received too often"
@@ -80,6 +83,14 @@ def test_a_dlq_has_the_source_that_the_template_gives_it() -> None:
     for destination in DESTINATIONS:
         policy = subscribed[destination.queue]
         assert policy is None or set(policy["event_type"]) == destination.event_types
+
+
+def test_a_destination_reads_what_its_function_reads() -> None:
+    """What one calls poison, the other does."""
+    functions = {"PaymentsQueue": ORDER_EVENT, "OrderUpdatesQueue": PAYMENT_EVENT}
+    for each in DESTINATIONS:
+        adapter = functions.get(each.queue, TypeAdapter(RefundRequestedEvent))
+        assert each.adapter.json_schema() == adapter.json_schema()
 
 
 def _values_of(value: Any, names: set[str]) -> Iterator[str]:

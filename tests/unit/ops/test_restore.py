@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import to_item
 from ops import restore
 from ops.errors import Problem
-from reconcile.run import ReconcileCheckpoint
 from tests.support.harness import create_table
 from tests.support.operated_stack import FREE, OperatedStack
 
