@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import batched
@@ -24,16 +24,14 @@ from onecharge.contract.states import OrderStatus
 from onecharge.payments.stripe_responses import order_id_of
 from onecharge.runtime.dynamodb import from_item, to_item
 from ops.connection import Stack
-from ops.diagnosis import diagnose
-from ops.facts import Facts, Surroundings, gather, surroundings
-from ops.findings import Finding
+from ops.facts import Surroundings, gather, surroundings
+from ops.story import Story, story
 
 LINES_MAX = 50_000
 """Of the log, the latest; a busy stack's older orders leave the list."""
 ROWS_MAX = 200
 """Orders whose items are read; DynamoDB reads a hundred at once."""
 CHARGES_MAX = 2_000
-_EVENTS_MAX = 300
 _EVENTS_OF_A_PAGE = 10_000
 _FRESH_SECONDS = 1.0
 _SURROUNDINGS_SECONDS = 15.0
@@ -44,13 +42,10 @@ _LATE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class OrderSeen:
-    """One order: what happened, and what explain finds."""
+    """One order: its story, as explain tells it, and the same among the lines of the log."""
 
-    facts: Facts
+    story: Story
     timeline: Timeline
-    findings: Sequence[Finding]
-    charges: int | None
-    """That succeeded, by Stripe's ledger; None if Stripe does not answer."""
     why_once: str
 
 
@@ -130,7 +125,8 @@ class Reader:
     def _charges(self) -> tuple[list[Charge], bool]:
         """Stripe's successful charges since then, of orders of ours; and whether these are all."""
         found: list[Charge] = []
-        for number, each in enumerate(_pages(self.stack.stripe.v1.charges, {"created": {"gte": int(self.since)}})):
+        listed = self.stack.stripe.v1.charges.list({"created": {"gte": int(self.since)}, "limit": 100})
+        for number, each in enumerate(listed.auto_paging_iter()):
             if number >= CHARGES_MAX:
                 return found, False
             order_id = order_id_of(each)
@@ -147,47 +143,22 @@ class Reader:
             now = time.time()
             if self._around is None or now - self._around.now >= _SURROUNDINGS_SECONDS:
                 self._around = surroundings(self.stack, now=int(now))
-            around = Surroundings(**{**vars(self._around), "now": int(now)})
+            around = replace(self._around, now=int(now))
         facts = gather(self.stack, order_id, around, asks_stripe=True)
         if not lines and facts.order:
             # It was placed before the console began to look.
             placed = datetime.fromisoformat(facts.order.placed_at).timestamp()
             read = self._read_log(placed - 60, placed + 3600)
             lines = by_order(line for _, _, line in read if line).get(order_id, [])
-        made = timeline(facts, lines, self._keys(facts), hidden_seconds=self._hidden_seconds, pressed=pressed)
-        charges = None if facts.stripe.failure else _succeeded(facts)
-        is_paid = facts.order is not None and facts.order.status is OrderStatus.PAID
-        return OrderSeen(facts, made, diagnose(facts), charges, why_once(lines, charges) if is_paid else "")
+        told = story(facts)
+        made = timeline(told, lines, hidden_seconds=self._hidden_seconds, pressed=pressed)
+        return OrderSeen(told, made, why_once(lines, told.charges) if told.is_paid else "")
 
     @cached_property
     def _hidden_seconds(self) -> int:
         queue = self.stack.resource("PaymentsQueue")
         answer = self.stack.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["VisibilityTimeout"])
         return int(answer["Attributes"]["VisibilityTimeout"])
-
-    def _keys(self, facts: Facts) -> dict[str, str]:
-        """By charge, the idempotency key of the request that made it: Stripe's events name it."""
-        charges = {charge.id for intent in facts.stripe.intents for charge in intent.charges}
-        if not charges or facts.stripe.failure:
-            return {}
-        since = min(intent.created for intent in facts.stripe.intents)
-        parameters = {"types": ["charge.succeeded", "charge.failed"], "created": {"gte": since}}
-        found: dict[str, str] = {}
-        for number, event in enumerate(_pages(self.stack.stripe.v1.events, parameters)):
-            request, charge = event.request, getattr(event.data.object, "id", None)
-            if charge in charges and request and request.idempotency_key:
-                found[charge] = request.idempotency_key
-            if number >= _EVENTS_MAX or len(found) == len(charges):
-                break
-        return found
-
-
-def _pages(service: Any, parameters: Mapping[str, Any]) -> Iterator[Any]:
-    return iter(service.list({**parameters, "limit": 100}).auto_paging_iter())
-
-
-def _succeeded(facts: Facts) -> int:
-    return sum(charge.status == "succeeded" for each in facts.stripe.intents for charge in each.charges)
 
 
 def _missing(charges: Iterable[Charge], known: Sequence[str]) -> list[str]:

@@ -112,6 +112,10 @@ class Surroundings:
     """What is the same for every order of the stack; dead letters and failed records of all orders."""
 
     now: int
+    command: str = "python -m ops"
+    """How the commands of the fixes begin."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The physical names of the functions that the fixes name by their logical ids."""
     dead_letters: Sequence[DeadLetter] = ()
     are_dead_letters_complete: bool = True
     """Whether every message of the DLQs was seen."""
@@ -163,6 +167,8 @@ def surroundings(stack: Stack, *, now: int) -> Surroundings:
     letters, is_complete = _letters(stack)
     return Surroundings(
         now=now,
+        command="python -m ops" if stack.is_local else f"python -m ops --stack {stack.name}",
+        names={each: stack.resource(each) for each in ("RepublishFunction", "ReconcileFunction")},
         dead_letters=letters,
         are_dead_letters_complete=is_complete,
         failed_records=list(islice(Bucket(stack).records(), FAILED_RECORDS_MAX)),

@@ -16,11 +16,11 @@ from onecharge.orders.waiting import WaitingIndex
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.runtime.dynamodb import ALL_SHARDS
 from ops.connection import Stack
-from ops.diagnosis import diagnose
 from ops.errors import ExitStatus
 from ops.facts import gather, surroundings
 from ops.findings import Severity
 from ops.output import Report, Table, duration_of, time_of
+from ops.story import story
 
 LIMIT = 100
 _PAGE = 100
@@ -47,7 +47,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     around = surroundings(stack, now=now)
     documents, styles = [], []
     for waiter in waiters[: arguments.limit]:
-        first = diagnose(gather(stack, waiter.order_id, around, asks_stripe=False))[0]  # What is broken comes first.
+        first = story(gather(stack, waiter.order_id, around, asks_stripe=False)).findings[0]
         until = time_of(first.next.until) if first.next and first.next.until else None
         document = {
             "order_id": waiter.order_id,
