@@ -2,7 +2,7 @@
 
     lines.py      log events        ─► lines                 pure
     tally.py      lines, ledger     ─► a row for each order  pure
-    timeline.py   lines, facts      ─► moments in lanes      pure
+    timeline.py   story, lines      ─► moments in lanes      pure
     reading.py    CloudWatch Logs, tables and Stripe, read with the operator's credentials
     breaks.py     what breaks the local stack, a function for each
     guard.py      who may ask: this machine, this page

@@ -9,8 +9,8 @@ _PROJECT = Path(__file__).resolve().parent.parent
 
 
 def _run() -> int:
-    # The same import paths as in tests and on Lambda; `python -m` itself adds only the present folder.
-    sys.path[1:1] = [str(_PROJECT / folder) for folder in ("functions", "shared")]
+    # `python -m` itself adds only the present folder.
+    sys.path.insert(1, str(_PROJECT / "shared"))
     from console.breaks import LocalBreaks
     from console.serve import serve
     from ops.connection import connect

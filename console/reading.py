@@ -1,4 +1,4 @@
-"""Reads what the console shows: CloudWatch Logs, the two tables, Stripe's charges and events. It writes nothing.
+"""Reads what the console shows: CloudWatch Logs, the tables, Stripe's charges. It writes nothing.
 
 A page asks every second or two, and several pages may be open: what was read a moment ago is shared.
 """
@@ -7,33 +7,30 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from itertools import batched
 from threading import Lock
 from typing import Any
 
 import stripe
 
 from console.lines import FILTER, Line, by_order, line_of
-from console.tally import Charge, Seen, Stored
+from console.tally import Seen, Stored
 from console.timeline import Timeline, timeline
 from console.why import why_once
 from onecharge.contract.states import OrderStatus
 from onecharge.payments.stripe_responses import order_id_of
-from onecharge.runtime.dynamodb import from_item, to_item
+from onecharge.runtime.dynamodb import from_item, read_items
 from ops.connection import Stack
-from ops.diagnosis import diagnose
-from ops.facts import Facts, Surroundings, gather, surroundings
-from ops.findings import Finding
+from ops.facts import Surroundings, gather, surroundings
+from ops.story import Story, story
 
 LINES_MAX = 50_000
 """Of the log, the latest; a busy stack's older orders leave the list."""
 ROWS_MAX = 200
-"""Orders whose items are read; DynamoDB reads a hundred at once."""
+"""Orders whose items are read."""
 CHARGES_MAX = 2_000
-_EVENTS_MAX = 300
 _EVENTS_OF_A_PAGE = 10_000
 _FRESH_SECONDS = 1.0
 _SURROUNDINGS_SECONDS = 15.0
@@ -44,13 +41,10 @@ _LATE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class OrderSeen:
-    """One order: what happened, and what explain finds."""
+    """One order: its story, as explain tells it, and the same among the lines of the log."""
 
-    facts: Facts
+    story: Story
     timeline: Timeline
-    findings: Sequence[Finding]
-    charges: int | None
-    """That succeeded, by Stripe's ledger; None if Stripe does not answer."""
     why_once: str
 
 
@@ -94,7 +88,8 @@ class Reader:
             charges, is_complete = list(self._seen.charges if self._seen else ()), False
             ledger_read = False
         newest = sorted(lines, key=lambda order_id: -lines[order_id][-1].at)[:ROWS_MAX]
-        return Seen(now, lines, self._stored([*newest, *_missing(charges, newest)]), charges, is_complete, ledger_read)
+        unlogged = sorted({*charges} - {*newest})[:ROWS_MAX]
+        return Seen(now, lines, self._stored([*newest, *unlogged]), charges, is_complete, ledger_read)
 
     def _read_log(self, since: float, until: float) -> Iterator[tuple[str, float, Line | None]]:
         """Each event of that time: what tells it from all others, when it was received, and its line, if it has one."""
@@ -113,29 +108,21 @@ class Reader:
             digest = event.get("eventId") or hashlib.sha256(text.encode()).hexdigest()
             yield digest, event["timestamp"] / 1000, line_of(event)
 
-    def _stored(self, order_ids: Sequence[str]) -> dict[str, Stored]:
-        orders, payments = self._items("OrdersTable", order_ids), self._items("PaymentsTable", order_ids)
-        return {order_id: _stored(item, payments.get(order_id)) for order_id, item in orders.items()}
+    def _stored(self, order_ids: Iterable[str]) -> dict[str, Stored]:
+        keys = [{"order_id": each} for each in dict.fromkeys(order_ids)]
+        items = map(from_item, read_items(self.stack.dynamodb, self.stack.resource("OrdersTable"), keys))
+        return {str(each["order_id"]): _stored(each) for each in items}
 
-    def _items(self, table: str, order_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        name, found = self.stack.resource(table), {}
-        for batch in batched(dict.fromkeys(order_ids), 100, strict=False):
-            keys = {"Keys": [to_item({"order_id": each}) for each in batch], "ConsistentRead": True}
-            answer = self.stack.dynamodb.batch_get_item(RequestItems={name: keys})  # type: ignore[dict-item]  # A key.
-            for item in answer["Responses"].get(name, []):
-                values = from_item(item)
-                found[str(values["order_id"])] = values
-        return found
-
-    def _charges(self) -> tuple[list[Charge], bool]:
-        """Stripe's successful charges since then, of orders of ours; and whether these are all."""
-        found: list[Charge] = []
-        for number, each in enumerate(_pages(self.stack.stripe.v1.charges, {"created": {"gte": int(self.since)}})):
+    def _charges(self) -> tuple[list[str], bool]:
+        """The order of each charge since then that succeeded, if it is ours; and whether these are all."""
+        found: list[str] = []
+        listed = self.stack.stripe.v1.charges.list({"created": {"gte": int(self.since)}, "limit": 100})
+        for number, each in enumerate(listed.auto_paging_iter()):
             if number >= CHARGES_MAX:
                 return found, False
             order_id = order_id_of(each)
             if each.status == "succeeded" and order_id:
-                found.append(Charge(each.id, order_id, each.amount, each.currency.upper()))
+                found.append(order_id)
         return found, True
 
     # ------------------------------------------------------------ one order
@@ -147,17 +134,16 @@ class Reader:
             now = time.time()
             if self._around is None or now - self._around.now >= _SURROUNDINGS_SECONDS:
                 self._around = surroundings(self.stack, now=int(now))
-            around = Surroundings(**{**vars(self._around), "now": int(now)})
+            around = replace(self._around, now=int(now))
         facts = gather(self.stack, order_id, around, asks_stripe=True)
         if not lines and facts.order:
             # It was placed before the console began to look.
             placed = datetime.fromisoformat(facts.order.placed_at).timestamp()
             read = self._read_log(placed - 60, placed + 3600)
             lines = by_order(line for _, _, line in read if line).get(order_id, [])
-        made = timeline(facts, lines, self._keys(facts), hidden_seconds=self._hidden_seconds, pressed=pressed)
-        charges = None if facts.stripe.failure else _succeeded(facts)
-        is_paid = facts.order is not None and facts.order.status is OrderStatus.PAID
-        return OrderSeen(facts, made, diagnose(facts), charges, why_once(lines, charges) if is_paid else "")
+        told = story(facts)
+        made = timeline(told, lines, hidden_seconds=self._hidden_seconds, pressed=pressed)
+        return OrderSeen(told, made, why_once(lines, told.charges) if told.is_paid else "")
 
     @cached_property
     def _hidden_seconds(self) -> int:
@@ -165,42 +151,12 @@ class Reader:
         answer = self.stack.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["VisibilityTimeout"])
         return int(answer["Attributes"]["VisibilityTimeout"])
 
-    def _keys(self, facts: Facts) -> dict[str, str]:
-        """By charge, the idempotency key of the request that made it: Stripe's events name it."""
-        charges = {charge.id for intent in facts.stripe.intents for charge in intent.charges}
-        if not charges or facts.stripe.failure:
-            return {}
-        since = min(intent.created for intent in facts.stripe.intents)
-        parameters = {"types": ["charge.succeeded", "charge.failed"], "created": {"gte": since}}
-        found: dict[str, str] = {}
-        for number, event in enumerate(_pages(self.stack.stripe.v1.events, parameters)):
-            request, charge = event.request, getattr(event.data.object, "id", None)
-            if charge in charges and request and request.idempotency_key:
-                found[charge] = request.idempotency_key
-            if number >= _EVENTS_MAX or len(found) == len(charges):
-                break
-        return found
 
-
-def _pages(service: Any, parameters: Mapping[str, Any]) -> Iterator[Any]:
-    return iter(service.list({**parameters, "limit": 100}).auto_paging_iter())
-
-
-def _succeeded(facts: Facts) -> int:
-    return sum(charge.status == "succeeded" for each in facts.stripe.intents for charge in each.charges)
-
-
-def _missing(charges: Iterable[Charge], known: Sequence[str]) -> list[str]:
-    """Orders that Stripe knows, and no line."""
-    return sorted({each.order_id for each in charges} - set(known))[:ROWS_MAX]
-
-
-def _stored(order: Mapping[str, Any], payment: Mapping[str, Any] | None) -> Stored:
+def _stored(order: Mapping[str, Any]) -> Stored:
     return Stored(
         status=str(order.get("status", OrderStatus.PENDING)),
         amount_minor=int(order.get("amount_minor", 0)),
         currency=str(order.get("currency", "")),
         placed_at=datetime.fromisoformat(str(order["placed_at"])).timestamp(),
         attempt=int(order.get("attempt", 1)),
-        payment_state=str(payment["state"]) if payment else None,
     )

@@ -16,16 +16,6 @@ _PLACED = "order placed"
 
 
 @dataclass(frozen=True)
-class Charge:
-    """A charge that succeeded, by Stripe's ledger."""
-
-    charge_id: str
-    order_id: str
-    amount_minor: int
-    currency: str
-
-
-@dataclass(frozen=True)
 class Stored:
     """An order as the tables have it."""
 
@@ -35,8 +25,6 @@ class Stored:
     placed_at: float
     """Epoch seconds."""
     attempt: int = 1
-    payment_state: str | None = None
-    """None if there is no payment row."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +34,8 @@ class Seen:
     now: float
     lines: Mapping[str, Sequence[Line]] = field(default_factory=dict)
     stored: Mapping[str, Stored] = field(default_factory=dict)
-    charges: Sequence[Charge] = ()
+    charges: Sequence[str] = ()
+    """The order of each charge that succeeded, by Stripe's ledger."""
     is_complete: bool = True
     """Whether all of Stripe's charges since the console looks were read."""
     ledger_read: bool = True
@@ -108,7 +97,7 @@ class Tally:
 
 def tally(seen: Seen) -> Tally:
     """The newest order first."""
-    charges = Counter(each.order_id for each in seen.charges)
+    charges = Counter(seen.charges)
     order_ids = {*seen.lines, *seen.stored, *charges}
     rows = [_row(seen, order_id, charges[order_id]) for order_id in order_ids]
     return Tally(

@@ -1,24 +1,22 @@
-"""One order's timeline: lines and facts ─► moments, each in a lane, and the leases of the row. Pure.
+"""One order's timeline: its story and the lines of the log ─► moments, each in a lane, and the leases of the row. Pure.
 
     customer | order service | queue | worker A, B, … | webhook, reconcile | Stripe
 
-Lines have milliseconds. What only Stripe knows has seconds: it is placed at the end of its second, unless the request
-that caused it has a line.
+A line has milliseconds, and stands for the event of the story that it tells; the other events are shown as `explain`
+prints them. What only Stripe knows has seconds: it is at the end of its second, unless the request that caused it has a
+line.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from string import ascii_uppercase
 from typing import Any
 
 from console.lines import DUPLICATE, ENDS, LEASED, STRIPE_REQUEST, TIMED_OUT, Line
-from onecharge.contract.money import as_money
-from ops import explain
-from ops.diagnosis import diagnose
-from ops.facts import Facts
 from ops.findings import Severity
+from ops.story import CONFIRM, Event, Story
 
 CUSTOMER, ORDERS, QUEUE, STRIPE = "customer", "order service", "queue", "Stripe"
 REPAIRS = "webhook, reconcile"
@@ -31,6 +29,10 @@ SOON_SECONDS = 120
 """What comes later at the latest, such as a job that repairs, is only in the findings: it usually is not needed."""
 GAP_SECONDS = 2.0
 """From then on the page says how much time has passed between two moments."""
+SAME_SECONDS = 2.0
+"""A line this close to an event tells the same."""
+ANSWER_SECONDS = 30
+"""How long Stripe takes at most to answer the request that charges."""
 _LANES = {
     "orders_api": ORDERS,
     "update_order": ORDERS,
@@ -39,7 +41,7 @@ _LANES = {
     "reconcile": REPAIRS,
     "republish": QUEUE,
 }
-_CLAIMED = "payment claimed"
+_PLACED, _CLAIMED = "order placed", "payment claimed"
 
 
 class Kind(StrEnum):
@@ -71,6 +73,17 @@ class Moment:
 
 
 @dataclass(frozen=True)
+class Lease:
+    """A worker's lease of the order's row."""
+
+    lane: str
+    begins: float
+    ends: float
+    expired: bool
+    """Nobody ended it: its worker died."""
+
+
+@dataclass(frozen=True)
 class Row:
     """Moments that follow each other within a few milliseconds, from left to right."""
 
@@ -87,17 +100,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Lease:
-    """A worker's lease of the order's row."""
-
-    lane: str
-    begins: float
-    ends: float
-    expired: bool
-    """Nobody ended it: its worker died."""
-
-
-@dataclass(frozen=True)
 class Timeline:
     """What the page shows."""
 
@@ -111,32 +113,29 @@ class Timeline:
 
 
 def timeline(
-    facts: Facts,
-    lines: Sequence[Line],
-    keys: Mapping[str, str],
-    *,
-    hidden_seconds: int = 0,
-    pressed: Sequence[tuple[float, str]] = (),
+    story: Story, lines: Sequence[Line], *, hidden_seconds: int = 0, pressed: Sequence[tuple[float, str]] = ()
 ) -> Timeline:
     """The earliest moment first.
 
     Args:
         lines: the order's, the earliest first.
-        keys: the idempotency key of the request that made a charge, by the charge's id.
         hidden_seconds: the payments queue's visibility timeout.
         pressed: the console's buttons, and when.
     """
     workers = _worker_lanes(lines)
-    leases = list(_leases(lines, workers, facts.now))
+    leases = list(_leases(lines, workers, story.now))
     moments = [
         *(Moment(at, CUSTOMER, f"you: {label}", Kind.WAITS) for at, label in pressed),
-        *_of_customer(facts, lines),
+        *_of_customer(story, lines),
         *_of_lines(lines, workers),
-        *_expired(leases, facts.now),
-        *_hidden(lines, hidden_seconds, facts.now),
-        *_of_stripe(facts, lines, keys),
-        *_of_others(facts),
-        *_next(facts),
+        *(
+            Moment(each.ends, each.lane, "lease expired: the next delivery can claim the row", Kind.WAITS)
+            for each in leases
+            if each.expired
+        ),
+        *_hidden(lines, hidden_seconds, story.now),
+        *(moment for event in story.events for moment in _of_event(event, lines, workers)),
+        *_expected(story),
     ]
     repairs = [REPAIRS] if any(each.lane == REPAIRS for each in moments) else []
     lanes = [CUSTOMER, ORDERS, QUEUE, *sorted({*workers.values()} or {"worker A"}), *repairs, STRIPE]
@@ -144,25 +143,24 @@ def timeline(
 
 
 def _rows(moments: Sequence[Moment], lanes: Sequence[str], leases: Sequence[Lease]) -> Iterator[Row]:
-    together: list[Moment] = []
-    last: float | None = None
-    for each in [*moments, None]:
-        if together and not (each and _shares_row(together, each, lanes)):
-            first, end = together[0].at, together[-1].at
-            passed = first - last if last is not None else 0.0
-            cells = {moment.lane: moment for moment in together}
-            before = _leased(leases, first - passed, first - passed) & _leased(leases, first, first)
-            yield Row(
-                first,
-                cells,
-                _leased(leases, first, end),
-                passed if passed >= GAP_SECONDS else 0.0,
-                before,
-                together[0].is_exact,
-            )
-            together, last = [], end
-        if each:
-            together.append(each)
+    groups: list[list[Moment]] = []
+    for each in moments:
+        if groups and _shares_row(groups[-1], each, lanes):
+            groups[-1].append(each)
+        else:
+            groups.append([each])
+    last = moments[0].at if moments else 0.0
+    for group in groups:
+        first, end = group[0].at, group[-1].at
+        yield Row(
+            first,
+            {moment.lane: moment for moment in group},
+            leased=_leased(leases, first, end),
+            after_seconds=first - last if first - last >= GAP_SECONDS else 0.0,
+            leased_before=_leased(leases, last, last) & _leased(leases, first, first),
+            is_exact=group[0].is_exact,
+        )
+        last = end
 
 
 def _leased(leases: Sequence[Lease], begins: float, ends: float) -> frozenset[str]:
@@ -189,13 +187,11 @@ def _worker_lanes(lines: Sequence[Line]) -> dict[str, str]:
 # ---------------------------------------------------------------- from the log
 
 
-def _of_customer(facts: Facts, lines: Sequence[Line]) -> Iterator[Moment]:
-    order = facts.order
+def _of_customer(story: Story, lines: Sequence[Line]) -> Iterator[Moment]:
     for line in lines:
-        if line.message == "order placed":
-            item = order.model_dump(mode="json", exclude_none=True) if order else {}
-            what = f"POST /orders: 202{f', {as_money(order.amount_minor, order.currency)}' if order else ''}"
-            yield Moment(line.at - 0.001, CUSTOMER, what, details=item)
+        if line.message == _PLACED:
+            event = next((each for each in story.events if each.logged == _PLACED), Event(line.at, "orders", "placed"))
+            yield Moment(line.at - 0.001, CUSTOMER, f"POST /orders: 202, {event.what}", details=event.details)
         elif line.message.startswith("response replayed"):
             yield Moment(line.at, CUSTOMER, "POST /orders again: the same response", Kind.REPLAYED, line.fields)
 
@@ -214,65 +210,56 @@ def _of_lines(lines: Sequence[Line], workers: Mapping[str, str]) -> Iterator[Mom
             yield Moment(line.at, QUEUE, what, Kind.PLAIN if count == 1 else Kind.WAITS, details)
         why = str(line.fields.get("why", why))
         lane = workers.get(line.worker) or _LANES.get(line.service, ORDERS)
-        if line.message == STRIPE_REQUEST:
-            lane = STRIPE
-        elif line.message == "message waits":
-            lane = QUEUE
+        lane = {STRIPE_REQUEST: STRIPE, "message waits": QUEUE}.get(line.message, lane)
         if not line.message.startswith("response replayed"):
-            what, kind = _said(line, why)
-            yield Moment(line.at, lane, what, kind, _by_interest(line.fields))
-
-
-def _by_interest(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """All of a line, what every line has last."""
-    return {name: fields[name] for name in sorted(fields, key=lambda name: (name in _OF_EVERY_LINE, name != "row"))}
+            what, kind = _said(line, why.partition(":")[0])
+            # What every line has comes last.
+            names = sorted(line.fields, key=lambda name: (name in _OF_EVERY_LINE, name != "row"))
+            yield Moment(line.at, lane, what, kind, {name: line.fields[name] for name in names})
 
 
 _OF_EVERY_LINE = frozenset(
     {"level", "location", "message", "timestamp", "service", "order_id", "correlation_id", "xray_trace_id"}
 )
+_SENTENCES: Mapping[str, tuple[str, Kind]] = {
+    _PLACED: ("order stored, by one conditional write", Kind.PLAIN),
+    "event published": ("published: {type}", Kind.PLAIN),
+    _CLAIMED: ("claim granted to {owner}: lease until {until}", Kind.GRANTED),
+    LEASED: ("claim refused: leased until {until}; again in {wait_seconds} s", Kind.REFUSED),
+    DUPLICATE: ("claim refused: the row is {state}; duplicate deleted", Kind.REFUSED),
+    "PaymentIntent stored": ("id stored before the confirm: {intent}", Kind.GRANTED),
+    "payment finalized as Stripe shows it": ("{service} finalized the row: {state}", Kind.GRANTED),
+    "payment finalized": ("finalized: {state}{code}", Kind.GRANTED),
+    "payment not finished": ("lease released: {why}", Kind.FAILED),
+    "message waits": ("waits {wait_seconds} s{because}", Kind.WAITS),
+    "order updated": ("order is {status}", Kind.GRANTED),
+    "event processed": ("webhook: {type}", Kind.PLAIN),
+    TIMED_OUT: ("worker killed at its timeout: no result stored, the lease stays", Kind.FAILED),
+}
+"""What a line says, by how it begins."""
 
 
 def _said(line: Line, why: str) -> tuple[str, Kind]:
-    """A line as a sentence."""
-    fields = line.fields
-    row = fields.get("row") or {}
-    match line.message:
-        case "order placed":
-            return "order stored, by one conditional write", Kind.PLAIN
-        case "event published":
-            return f"published: {_type(fields)}", Kind.PLAIN
-        case "payment claimed":
-            return f"claim granted to {_owner(row)}: lease until {_clock(row)}", Kind.GRANTED
-        case message if message == LEASED:
-            until = f" until {_clock(row)}" if row else ""
-            return f"claim refused: leased{until}; again in {fields.get('wait_seconds')} s", Kind.REFUSED
-        case "PaymentIntent stored":
-            return f"id stored before the confirm: {short(str(fields.get('payment_intent_id')))}", Kind.GRANTED
-        case "payment finalized":
-            code = f" ({fields['code']})" if fields.get("code") else ""
-            return f"finalized: {fields.get('state')}{code}", Kind.GRANTED
-        case "payment not finished":
-            return f"lease released: {fields.get('why')}", Kind.FAILED
-        case "message waits":
-            return f"waits {fields.get('wait_seconds')} s" + (
-                f", because: {why.partition(':')[0]}" if why else ""
-            ), Kind.WAITS
-        case "order updated":
-            return f"order is {fields.get('status')}", Kind.GRANTED
-        case "event processed":
-            return f"webhook: {_type(fields)}", Kind.PLAIN
-        case message if message == TIMED_OUT:
-            return "worker killed at its timeout: no result stored, the lease stays", Kind.FAILED
-        case message if message == STRIPE_REQUEST:
-            return _request(line)
-        case message if message.startswith(DUPLICATE):
-            state = f"the row is {row['state']}" if row else "the attempt has ended"
-            return f"claim refused: {state}; duplicate deleted", Kind.REFUSED
-        case "payment finalized as Stripe shows it":
-            return f"{line.service} finalized the row: {fields.get('state')}", Kind.GRANTED
-        case message:
-            return f"{line.service}: {message}", Kind.FAILED if fields.get("level") == "ERROR" else Kind.PLAIN
+    """A line as a sentence; `why` is the last reason for which a lease was released."""
+    if line.message == STRIPE_REQUEST:
+        return _request(line)
+    fields, row = line.fields, line.fields.get("row") or {}
+    known = next((each for start, each in _SENTENCES.items() if line.message.startswith(start)), None)
+    if known is None:
+        return f"{line.service}: {line.message}", Kind.FAILED if fields.get("level") == "ERROR" else Kind.PLAIN
+    about = {
+        "service": line.service,
+        # `payment succeeded`, of onecharge.payment.succeeded or payment_intent.succeeded.
+        "type": re.sub(r"[_.]", " ", str(fields.get("event_type")).removeprefix("onecharge.")),
+        "owner": str(row.get("lease_owner", "nobody"))[:6],
+        "until": clock_of(row.get("lease_expires_at", 0)),
+        "state": fields.get("state") or row.get("state", "ended"),
+        "intent": short(str(fields.get("payment_intent_id"))),
+        "code": f" ({fields['code']})" if fields.get("code") else "",
+        "because": f", because: {why}" if why else "",
+    }
+    about |= {name: fields.get(name) for name in ("wait_seconds", "why", "status")}
+    return known[0].format(**about), known[1]
 
 
 def _request(line: Line) -> tuple[str, Kind]:
@@ -292,19 +279,6 @@ def short(text: str) -> str:
     return re.sub(r"\b(ord|pi|ch)_(\w{4})\w{8,}", r"\1_\2…", text)
 
 
-def _type(fields: Mapping[str, Any]) -> str:
-    """`payment succeeded`, of onecharge.payment.succeeded or payment_intent.succeeded."""
-    return str(fields.get("event_type")).removeprefix("onecharge.").replace("_", " ").replace(".", " ")
-
-
-def _owner(row: Mapping[str, Any]) -> str:
-    return str(row.get("lease_owner", "nobody"))[:6]
-
-
-def _clock(row: Mapping[str, Any]) -> str:
-    return clock_of(row.get("lease_expires_at", 0))
-
-
 def clock_of(at: float) -> str:
     """`12:03:10`, UTC."""
     seconds = int(at) % 86_400
@@ -317,112 +291,75 @@ def clock_of(at: float) -> str:
 def _leases(lines: Sequence[Line], workers: Mapping[str, str], now: float) -> Iterator[Lease]:
     """From each claim to its end: finalized, released, or expired because its worker died."""
     for index, line in enumerate(lines):
-        if line.message != _CLAIMED:
-            continue
-        lane, expires = (
-            workers.get(line.worker, "worker A"),
-            float(line.fields.get("row", {}).get("lease_expires_at", 0)),
-        )
-        later = (each for each in lines[index + 1 :] if each.worker == line.worker and _ends(each, line))
-        end = next(later, None)
-        if end is not None:
-            yield Lease(lane, line.at, end.at, expired=False)
-        else:
-            yield Lease(lane, line.at, expires, expired=expires <= now)
+        if line.message == _CLAIMED:
+            lane = workers.get(line.worker, "worker A")
+            expires = float(line.fields.get("row", {}).get("lease_expires_at", 0))
+            end = next((each.at for each in lines[index + 1 :] if _ends(each, line)), None)
+            yield Lease(lane, line.at, expires if end is None else end, expired=end is None and expires <= now)
 
 
 def _ends(line: Line, claim: Line) -> bool:
-    return line.message in ENDS and line.delivery == claim.delivery
-
-
-def _expired(leases: Iterable[Lease], now: float) -> Iterator[Moment]:
-    for each in leases:
-        if each.expired:
-            yield Moment(each.ends, each.lane, "lease expired: the next delivery can claim the row", Kind.WAITS)
+    return line.message in ENDS and (line.worker, line.delivery) == (claim.worker, claim.delivery)
 
 
 def _hidden(lines: Sequence[Line], hidden_seconds: int, now: float) -> Iterator[Moment]:
     """The message of a worker that died is visible again once the timeout that it was received with is over."""
     for index, line in enumerate(lines):
-        later = lines[index + 1 :]
-        if line.message != _CLAIMED or any(_ends(each, line) for each in later) or not line.delivery:
+        later, visible_at = lines[index + 1 :], line.at + hidden_seconds
+        if line.message != _CLAIMED or not line.delivery or now >= visible_at:
             continue
         message_id, count = line.delivery
-        was_received_again = any(
-            each.delivery and each.delivery[0] == message_id and each.delivery[1] > count for each in later
-        )
-        visible_at = line.at + hidden_seconds
-        if not was_received_again and now < visible_at and any(each.message == TIMED_OUT for each in later):
+        deliveries = [each.delivery for each in later if each.delivery and each.delivery[0] == message_id]
+        is_over = any(_ends(each, line) for each in later) or any(again > count for _, again in deliveries)
+        if not is_over and any(each.message == TIMED_OUT for each in later):
             what = f"message {message_id[:8]} is visible again: its visibility timeout ends"
             yield Moment(visible_at, QUEUE, what, Kind.EXPECTED, {"message_id": message_id, "receive_count": count})
 
 
-# ---------------------------------------------------------------- from Stripe, and what explain knows
+# ---------------------------------------------------------------- from the story
 
 
-def _of_stripe(facts: Facts, lines: Sequence[Line], keys: Mapping[str, str]) -> Iterator[Moment]:
-    first_answers: dict[str, float] = {}
-    for line in lines:
-        if line.message == STRIPE_REQUEST and line.fields.get("status") != "none" and not line.is_replay:
-            first_answers.setdefault(str(line.fields.get("idempotency_key")), line.at)
-    for intent in facts.stripe.intents:
-        for charge in intent.charges:
-            key = keys.get(charge.id)
-            answered = first_answers.get(key or "")
-            is_its_answer = answered is not None and charge.created <= answered < charge.created + 30
-            at = answered - 0.0002 if answered and is_its_answer else _end_of_second(charge.created, lines)
-            paid = charge.status == "succeeded"
-            money = as_money(charge.amount, charge.currency.upper())
-            what = f"{'CHARGED' if paid else f'charge {charge.status}'}: {money}, {short(charge.id)}"
-            is_exact = bool(answered and is_its_answer)
-            if key and not any(line.fields.get("idempotency_key") == key for line in lines):
-                what += ", and no answer is logged"
-            details = {"charge": charge.id, "payment_intent": intent.intent.payment_intent_id, "idempotency_key": key}
-            code = getattr(charge, "failure_code", None)
-            yield Moment(
-                at, STRIPE, what, Kind.MONEY if paid else Kind.FAILED, {**details, "failure_code": code}, is_exact
-            )
-        if intent.canceled_at is not None:
-            why = intent.intent.cancellation_reason or "no reason"
-            yield Moment(
-                intent.canceled_at + 0.999,
-                STRIPE,
-                f"PaymentIntent canceled: {why}",
-                Kind.FAILED,
-                {"payment_intent": intent.intent.payment_intent_id},
-            )
+def _of_event(event: Event, lines: Sequence[Line], workers: Mapping[str, str]) -> Iterator[Moment]:
+    """The moment of an event; none if a line tells it."""
+    at, is_exact, kind = event.at, False, Kind(event.tone)
+    lane = QUEUE if event.where.endswith("Dlq") else {"stripe": STRIPE}.get(event.where, ORDERS)
+    if event.where == "payments":
+        lane = next(iter(workers.values()), "worker A")
+    if event.where == "stripe":
+        # Its second begins before what caused it, and ends before the webhook that reports it.
+        reported = (line.at - 0.0002 for line in lines if line.service == "stripe_webhook" and line.at > at)
+        at = min([at + 0.999, *reported])
+    what = short(event.what)
+    if event.logged == CONFIRM:
+        confirms = [line for line in lines if _may_be_of(line, event)]
+        answered = next((line.at for line in confirms if line.fields["status"] != "none"), None)
+        if answered is not None:
+            at, is_exact = answered - 0.0002, True
+        elif confirms or any(line.message == TIMED_OUT and line.at > event.at for line in lines):
+            what += ", and no answer is logged"
+    elif event.logged and any(_tells(line, event) for line in lines):
+        return
+    yield Moment(at, lane, what, kind, {"where": event.where, **event.details}, is_exact)
 
 
-def _end_of_second(second: int, lines: Sequence[Line]) -> float:
-    """But before the webhook that reports it."""
-    return min(
-        [second + 0.999, *(line.at - 0.0002 for line in lines if line.service == "stripe_webhook" and line.at > second)]
-    )
+def _may_be_of(line: Line, charge: Event) -> bool:
+    """Whether the line may be of the request that made the charge."""
+    is_of_intent = str(line.fields.get("idempotency_key")).endswith(str(charge.details["payment_intent"]))
+    is_near = charge.at <= line.at < charge.at + ANSWER_SECONDS
+    return line.verb == CONFIRM and not line.is_replay and is_of_intent and is_near
 
 
-def _of_others(facts: Facts) -> Iterator[Moment]:
-    """What explain's timeline has and no line: refunds, reviews, dead letters."""
-    for each in explain.timeline(facts):
-        if each.where in ("refunds", "review") or each.where.endswith("Dlq"):
-            yield Moment(
-                each.at, QUEUE if each.where.endswith("Dlq") else ORDERS, each.what, details={"where": each.where}
-            )
+def _tells(line: Line, event: Event) -> bool:
+    told = line.verb if line.message == STRIPE_REQUEST else line.message
+    # A day may have passed for the order since: by a button.
+    is_near = abs(line.at - event.at) <= SAME_SECONDS or event.logged == _PLACED
+    return told.startswith(event.logged) and is_near
 
 
-def _next(facts: Facts) -> Iterator[Moment]:
-    """What the order waits for, as explain says it, and until when at the latest."""
-    for finding in diagnose(facts):
-        if (
-            finding.severity is not Severity.FINE
-            and finding.next
-            and finding.next.until
-            and 0 < finding.next.until - facts.now <= SOON_SECONDS
-        ):
-            what = f"waits until {clock_of(finding.next.until)} at the latest: {finding.cause.says}"
-            yield Moment(
-                finding.next.until,
-                QUEUE,
-                what,
-                Kind.EXPECTED,
-                {"cause": finding.cause.name, "then": finding.next.mover},
-            )
+def _expected(story: Story) -> Iterator[Moment]:
+    """What the order waits for, and until when at the latest."""
+    for each in story.findings:
+        until = each.next.until if each.next else None
+        if each.next and until and each.severity is not Severity.FINE and 0 < until - story.now <= SOON_SECONDS:
+            what = f"waits until {clock_of(until)} at the latest: {each.cause.says}"
+            yield Moment(until, QUEUE, what, Kind.EXPECTED, {"cause": each.cause.name, "then": each.next.mover})

@@ -25,7 +25,6 @@ from console.tally import tally
 from console.timeline import clock_of
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.money import as_money
-from ops import explain
 from ops.errors import Problem, problem_of
 from ops.output import duration_of, redacted, redacted_values, time_of
 
@@ -96,14 +95,7 @@ class Pages:
 
     def order(self, order_id: str) -> dict[str, Any]:
         seen: OrderSeen = self.reader.order(order_id, self.breaks.history(order_id) if self.breaks else ())
-        states = [dict(zip(("where", "state", "more"), each, strict=True)) for each in explain.states(seen.facts)]
-        fixes = [explain.with_names(each.fix, self.reader.stack) if each.fix else "" for each in seen.findings]
-        return {
-            "order_id": order_id,
-            "fixes": fixes,
-            "seen": seen,
-            "states": states,
-        }
+        return {"order_id": order_id, "seen": seen, "story": seen.story}
 
     def page(self, name: str, **given: Any) -> str:
         """A whole page."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 def _run() -> int:
     project = Path(__file__).resolve().parent.parent
-    # The same import paths as in tests and on Lambda; `python -m` itself adds only the present folder.
-    sys.path[1:1] = [str(project / folder) for folder in ("functions", "shared")]
+    # `python -m` itself adds only the present folder.
+    sys.path.insert(1, str(project / "shared"))
     from ops.command_line import main
 
     return main(sys.argv[1:])

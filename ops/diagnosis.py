@@ -1,44 +1,40 @@
 """What is wrong with an order, and what it waits for: facts ─► findings. Pure: no clock, no I/O.
 
-    RULES   each checks one side of the order, and yields what it finds; findings.py has the table of causes
-      order and row     which outcome the order should have      onecharge.orders.transitions, publish_events.mapping
-      row and Stripe    how they differ                          payments/charges/discrepancy.py, protocol.py
-      what waits        what moves it next, at the latest when   schedule.py, republish/waiting.py, time_bounds.py
-
-It has no rules of its own where the product has rules: it asks the product's.
+It asks the product's rules: which outcome an order takes (onecharge.orders.transitions), how a row and Stripe differ
+(payments/reconcile.py), what follows from a PaymentIntent (charges/protocol.py), and when what waits is looked at next
+(schedule.py). findings.py has the table of causes.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from onecharge.contract.money import as_money
-from onecharge.contract.refunds import RefundState
+from onecharge.contract.refunds import REFUND_EVENT_TYPES, RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import REFUND_OUTCOMES
+from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.apply_event import RefundDiscrepancy, find_refund_discrepancy
 from onecharge.payments.charges.protocol import (
     CHARGE_RULES,
     UNPAID_STATES,
     ConfirmResult,
-    Create,
     Finalize,
     Payment,
     StripeIntent,
     decide,
-    is_stopped_by_hand,
 )
 from onecharge.payments.disputes import CLOSED_DISPUTES
 from onecharge.payments.reconcile import Discrepancy, find_discrepancy
+from onecharge.payments.reconcile_checkpoint import ROUND_OVERDUE_SECONDS
 from onecharge.payments.refunds.protocol import Refund, alarm_of_pending
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from ops import schedule
-from ops.facts import Facts, IntentFacts, RefundFacts
+from ops.facts import Facts, RefundFacts
 from ops.findings import EMIT_AGAIN, REFUND_BY_HAND, Cause, Finding, Move, Severity, broken, waits
 from ops.output import time_of
 from ops.resolutions import STUCK_IF_GONE, has_outcome_for
-from publish_events.mapping import REFUND_EVENT_TYPES
-from reconcile.run import ROUND_OVERDUE_SECONDS
-from republish.waiting import DAY_SECONDS
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -48,7 +44,15 @@ def diagnose(facts: Facts) -> list[Finding]:
         status = facts.order.status if facts.order else None
         cause = Cause.DECLINED if status is OrderStatus.PAYMENT_DECLINED else Cause.ENDED
         found = [Finding(cause=cause, severity=Severity.FINE, detail=f"the order is {status}")]
-    return sorted(found, key=lambda finding: -finding.severity.value)
+    named = [replace(each, fix=_with_names(each.fix, facts) if each.fix else None) for each in found]
+    return sorted(named, key=lambda finding: -finding.severity.value)
+
+
+def _with_names(fix: str, facts: Facts) -> str:
+    """The command with the names of this stack: `$(RepublishFunction)` is a logical id."""
+    return re.sub(r"\$\((\w+)\)", lambda found: facts.names.get(found[1], found[1]), fix).replace(
+        "python -m ops", facts.command
+    )
 
 
 # ---------------------------------------------------------------- is it there, can it be read
@@ -205,26 +209,20 @@ def _reconciliation(facts: Facts, mover: str, *, visited: Payment | None = None)
 
 def _is_decided_at_stripe(facts: Facts, payment: Payment) -> bool:
     own = facts.stripe.of(payment.payment_intent_id)
-    return own is not None and any(True for _ in _of_own(facts, payment, own))
+    return own is not None and any(True for _ in _of_own(facts, payment, own.intent))
 
 
 # ---------------------------------------------------------------- row and Stripe
 
-_DISCREPANCIES: Mapping[Discrepancy, Cause] = {
-    Discrepancy.LOST_ROW: Cause.ROW_LOST,
-    Discrepancy.WITHOUT_ROW: Cause.ROW_LOST,
-    Discrepancy.PAID: Cause.DECIDED_AT_STRIPE,
-    Discrepancy.PAID_LATE: Cause.DECIDED_AT_STRIPE,
+_CAUSES: Mapping[Discrepancy | str, Cause] = {
     Discrepancy.PAID_TWICE: Cause.PAID_TWICE,
     Discrepancy.PAID_AFTER_CANCEL: Cause.PAID_AFTER_CANCEL,
     Discrepancy.MONEY_DIFFERS: Cause.MONEY_DIFFERS,
-    Discrepancy.DECLINED: Cause.DECIDED_AT_STRIPE,
-    Discrepancy.EXPIRED: Cause.AUTHENTICATION_OVERDUE,
-    Discrepancy.CANCELED: Cause.DECIDED_AT_STRIPE,
-    Discrepancy.STOPPED: Cause.CANCELED_AT_STRIPE,
     Discrepancy.REVERSED: Cause.REVERSED,
+    Discrepancy.LOST_ROW: Cause.ROW_LOST,
+    Discrepancy.WITHOUT_ROW: Cause.ROW_LOST,
 }
-"""What the payment service itself calls it."""
+"""Those with a cause of their own. The payment service itself corrects the others, and its words say how."""
 
 
 def _discrepancies(facts: Facts) -> Iterator[Finding]:
@@ -236,7 +234,7 @@ def _discrepancies(facts: Facts) -> Iterator[Finding]:
         yield broken(Cause.PAID_AFTER_CANCEL, f"{succeeded[0]}; the row is SUCCEEDED", fix=REFUND_BY_HAND)
     for each in facts.stripe.intents:
         if payment is not None and each.intent.payment_intent_id == payment.payment_intent_id:
-            yield from _of_own(facts, payment, each)
+            yield from _of_own(facts, payment, each.intent)
         else:
             yield from _of_another(facts, each.intent)
 
@@ -253,63 +251,42 @@ def _of_another(facts: Facts, intent: StripeIntent) -> Iterator[Finding]:
     is_known = facts.payment is None and facts.order is not None and facts.order.status in WAITING
     if discrepancy in (Discrepancy.NONE, Discrepancy.PAID_TWICE) or is_known:
         return  # A canceled generation; found above; found as an order without a row.
-    yield _differs(facts, intent, _DISCREPANCIES[discrepancy])
+    yield _differs(facts, intent, discrepancy)
 
 
-def _of_own(facts: Facts, payment: Payment, own: IntentFacts) -> Iterator[Finding]:
+def _of_own(facts: Facts, payment: Payment, intent: StripeIntent) -> Iterator[Finding]:
     """The row's own PaymentIntent: what a worker, or reconcile, would make of it."""
-    intent = own.intent
-    if intent.money_differs_from(payment.request):
-        yield _differs(facts, intent, Cause.MONEY_DIFFERS)
-        return
     discrepancy = _discrepancy(facts, intent)
-    is_leased = payment.state is PaymentState.PENDING and facts.now < payment.lease_expires_at
-    if intent.status == "canceled" and payment.state in UNPAID_STATES and payment.cancel_requested_at is None:
-        if not is_leased and payment.state is not PaymentState.DECLINED:
-            yield _canceled_by_hand(facts, payment, own)
+    if intent.money_differs_from(payment.request):
+        yield _differs(facts, intent, Discrepancy.MONEY_DIFFERS)
     elif discrepancy is not Discrepancy.NONE:
-        yield _differs(facts, intent, _DISCREPANCIES[discrepancy])
-    elif payment.state is PaymentState.PENDING and not is_leased and payment.claimed_at:
+        yield _differs(facts, intent, discrepancy)
+    elif payment.state is PaymentState.PENDING and facts.now >= payment.lease_expires_at:
         # As reconcile decides an unattended row.
         decision = decide(payment, intent, ConfirmResult.OF_ANOTHER_WORKER)
-        if isinstance(decision, Finalize) and intent.status != "processing":
-            yield _differs(facts, intent, Cause.DECIDED_AT_STRIPE, f"it becomes {decision.state}")
-
-
-def _canceled_by_hand(facts: Facts, payment: Payment, own: IntentFacts) -> Finding:
-    reason = own.intent.cancellation_reason or "no reason"
-    at = f", {time_of(own.canceled_at)}" if own.canceled_at else ""
-    if is_stopped_by_hand(payment, own.intent):
-        what = "charge_order or reconcile: the payment becomes NEEDS_REVIEW"
-    elif payment.state is PaymentState.REQUIRES_ACTION:
-        what = "reconcile: the attempt becomes DECLINED, and another card can be tried"
-    elif isinstance(decide(payment, own.intent, ConfirmResult.UNANSWERED), Create):
-        what = "charge_order creates the next generation, and charges it"
-    else:
-        what = "charge_order or reconcile: the order becomes CANCELED"
-    return broken(
-        Cause.CANCELED_AT_STRIPE,
-        f"{own.intent.payment_intent_id}, {reason}{at}",
-        _reconciliation(facts, what, visited=payment),
-    )
+        if isinstance(decision, Finalize):
+            code = f": {decision.code}" if decision.code else ""
+            yield _differs(facts, intent, f"the row becomes {decision.state}{code}")
 
 
 def _discrepancy(facts: Facts, intent: StripeIntent) -> Discrepancy:
     return find_discrepancy(facts.payment, intent, now=facts.now, requires_action_seconds=facts.requires_action_seconds)
 
 
-def _differs(facts: Facts, intent: StripeIntent, cause: Cause, also: str = "") -> Finding:
+def _differs(facts: Facts, intent: StripeIntent, how: Discrepancy | str) -> Finding:
     payment = facts.payment
     row = f"the row is {payment.state}" if payment else "there is no row"
-    if cause is Cause.MONEY_DIFFERS and payment:
+    reason = f" as {intent.cancellation_reason or 'no reason'}" if intent.status == "canceled" else ""
+    shown = f"{intent.payment_intent_id} is {intent.status}{reason}, {as_money(intent.amount_minor, intent.currency)}"
+    if how is Discrepancy.MONEY_DIFFERS and payment:
         row = f"frozen are {as_money(payment.request.amount_minor, payment.request.currency)}"
-    shown = f"{intent.payment_intent_id} is {intent.status}, {as_money(intent.amount_minor, intent.currency)}"
-    detail = "; ".join(filter(None, (shown, row, also)))
-    if cause in (Cause.MONEY_DIFFERS, Cause.REVERSED):
-        return broken(cause, detail)  # reconcile corrects the others.
-    is_visited = payment and payment.state is PaymentState.PENDING and cause is Cause.DECIDED_AT_STRIPE
-    mover = "reconcile, by Stripe's event or the row"
-    return broken(cause, detail, _reconciliation(facts, mover, visited=payment if is_visited else None))
+    if how in (Discrepancy.MONEY_DIFFERS, Discrepancy.REVERSED):
+        return broken(_CAUSES[how], f"{shown}; {row}")  # reconcile corrects the others.
+    visited = payment if payment and payment.state is PaymentState.PENDING else None
+    move = _reconciliation(facts, "reconcile, by Stripe's event or the row", visited=visited)
+    if how in _CAUSES:
+        return broken(_CAUSES[how], f"{shown}; {row}", move)
+    return broken(Cause.STRIPE_DIFFERS, f"{shown}; {row}; {how}", move)
 
 
 # ---------------------------------------------------------------- the row has an outcome

@@ -30,19 +30,26 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import batched
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self
 
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter
 
-from charge_order.app import ORDER_EVENT
-from onecharge.contract.events import ORDER_ID_PATTERN, Event, EventType, PaymentEventType
-from onecharge.contract.refunds import RefundOutcomeType, RefundRequestedEvent
+from onecharge.contract.events import (
+    ORDER_ID_PATTERN,
+    PAYMENT_EVENT_TYPES,
+    CancelRequestedEvent,
+    Event,
+    EventType,
+    OrderPlacedEvent,
+    PaymentOutcomeEvent,
+    event_adapter,
+)
+from onecharge.contract.refunds import REFUND_EVENT_TYPES, RefundOutcomeEvent, RefundRequestedEvent
 from onecharge.orders.card_numbers import body_holds_card_number
 from onecharge.runtime.queues import DeadLetterAttribute
 from ops.connection import Stack
 from ops.output import REDACTED, redacted, redacted_values
-from update_order.app import PAYMENT_EVENT
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -172,11 +179,15 @@ class Destination:
 
 
 DESTINATIONS = (
-    Destination("PaymentsQueue", ORDER_EVENT, frozenset({EventType.ORDER_PLACED, EventType.CANCEL_REQUESTED})),
+    Destination(
+        "PaymentsQueue",
+        event_adapter(OrderPlacedEvent, CancelRequestedEvent),
+        frozenset({EventType.ORDER_PLACED, EventType.CANCEL_REQUESTED}),
+    ),
     Destination(
         "OrderUpdatesQueue",
-        PAYMENT_EVENT,
-        frozenset({*get_args(PaymentEventType), *get_args(RefundOutcomeType)}),
+        event_adapter(PaymentOutcomeEvent, RefundOutcomeEvent),
+        frozenset({*PAYMENT_EVENT_TYPES.values(), *REFUND_EVENT_TYPES.values()}),
     ),
     Destination("RefundsQueue", TypeAdapter(RefundRequestedEvent), frozenset({EventType.REFUND_REQUESTED})),
 )

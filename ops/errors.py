@@ -6,6 +6,7 @@ import stripe
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
 from onecharge.payments.stripe_responses import classify
+from onecharge.runtime.checkpoints import ConcurrentRun
 from onecharge.runtime.dynamodb import ReadsThrottled
 
 
@@ -40,6 +41,8 @@ def problem_of(error: Exception) -> Problem | None:
         case BotoCoreError() | ClientError():
             # It names the endpoint that does not answer, or the action that is not allowed.
             return Problem(_one_line(error))
+        case ConcurrentRun():
+            return Problem("somebody else, or reconcile, has written the same checkpoint: run it again in some minutes")
         case ReadsThrottled():
             return Problem("DynamoDB throttles our reads: run it again later")
         case stripe.StripeError():

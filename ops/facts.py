@@ -16,11 +16,13 @@ from pydantic import ValidationError
 
 from onecharge.contract.events import ORDER_ID_PATTERN, reason_of
 from onecharge.orders.refunds import StoredRefund
+from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charges.gateway import StripeGateway, found_intent, list_refunds
 from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.charges.store import payment_of
 from onecharge.payments.disputes import LOST
+from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.refunds.gateway import found_refund
 from onecharge.payments.refunds.protocol import FoundRefund, Refund
 from onecharge.payments.refunds.store import refund_of
@@ -31,8 +33,6 @@ from ops.connection import Stack
 from ops.dlq_letters import DLQS, DeadLetter, reading
 from ops.errors import ExitStatus, Problem
 from ops.failed_records import Bucket, FailedRecord
-from reconcile.run import ReconcileCheckpoint
-from republish.republish import RepublishCheckpoint
 
 MESSAGES_MAX = 1_000
 """Messages that are read of each DLQ; with more in it, the facts are incomplete, and say so."""
@@ -112,6 +112,10 @@ class Surroundings:
     """What is the same for every order of the stack; dead letters and failed records of all orders."""
 
     now: int
+    command: str = "python -m ops"
+    """How the commands of the fixes begin."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The physical names of the functions that the fixes name by their logical ids."""
     dead_letters: Sequence[DeadLetter] = ()
     are_dead_letters_complete: bool = True
     """Whether every message of the DLQs was seen."""
@@ -163,6 +167,8 @@ def surroundings(stack: Stack, *, now: int) -> Surroundings:
     letters, is_complete = _letters(stack)
     return Surroundings(
         now=now,
+        command="python -m ops" if stack.is_local else f"python -m ops --stack {stack.name}",
+        names={each: stack.resource(each) for each in ("RepublishFunction", "ReconcileFunction")},
         dead_letters=letters,
         are_dead_letters_complete=is_complete,
         failed_records=list(islice(Bucket(stack).records(), FAILED_RECORDS_MAX)),

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from onecharge.runtime.failed_records import key_of, table_of
 from ops.connection import Stack
 from ops.errors import ExitStatus
 from ops.output import Report, Table
-from publish_events.failed_records import key_of
 
 TABLES = ("OrdersTable", "OrderRefundsTable", "PaymentsTable", "RefundsTable")
 """The tables whose streams are published, by logical id."""
@@ -41,7 +41,7 @@ class FailedRecord:
 
     @property
     def table_name(self) -> str:
-        return str(self.record["eventSourceARN"]).split("/")[1]
+        return table_of(self.record)
 
     @property
     def item_key(self) -> Mapping[str, Any]:
@@ -98,7 +98,7 @@ class Bucket:
                 ]
                 reason = " ".join(filter(None, reasons))
                 for record in json.loads(invocation["payload"])["Records"]:
-                    name = str(record["eventSourceARN"]).split("/")[1]
+                    name = table_of(record)
                     yield FailedRecord(key, invocation["timestamp"], reason, logical_ids.get(name, name), record)
 
     def republish(self, records: list[FailedRecord]) -> list[str]:

@@ -116,14 +116,9 @@ class Cause(Enum):
         "the row says SUCCEEDED, and its PaymentIntent does not",
         "find out at Stripe why it is not succeeded: the API key may be another account's",
     )
-    CANCELED_AT_STRIPE = (
-        "the PaymentIntent was canceled at Stripe by hand",
+    STRIPE_DIFFERS = (
+        "Stripe and the payment's row differ",
         f"{_RECONCILES}; to stop the order, cancel it through the API",
-    )
-    DECIDED_AT_STRIPE = ("Stripe has decided the attempt, and the row does not have it", _RECONCILES)
-    AUTHENTICATION_OVERDUE = (
-        "the customer did not authenticate in time, and the PaymentIntent is not canceled yet",
-        _RECONCILES,
     )
     NEEDS_REVIEW = (
         "a person has to decide",

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from onecharge.contract.events import PAYMENT_EVENT_TYPES
 from onecharge.contract.money import as_money
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
@@ -30,7 +31,6 @@ from onecharge.payments.refunds.protocol import (
     RefundResponseKind,
     kind_of_refund,
 )
-from publish_events.mapping import PAYMENT_EVENT_TYPES
 
 STUCK_IF_GONE = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentState.NEEDS_REVIEW)
 """The states of a row that no message and no reconciler ends, if Stripe has no such PaymentIntent as it names."""

@@ -6,13 +6,12 @@ has passed says that something is late.
 
 from itertools import count
 
+from onecharge.orders.republication import RepublishCheckpoint, republications_due
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.reconcile import UNATTENDED_SECONDS
+from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import BACKOFF_CAP_SECONDS
-from reconcile.run import ReconcileCheckpoint
-from republish.republish import RepublishCheckpoint
-from republish.waiting import republications_due
 
 REPUBLISH_EVERY_SECONDS = 15 * 60
 RECONCILE_EVERY_SECONDS = 5 * 60

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
 
+from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.runtime.aws import dynamodb_client
 from onecharge.runtime.dynamodb import ReadsThrottled
@@ -34,7 +35,6 @@ from orders_api.pay_again import ROUTE as PAY_AGAIN
 from orders_api.place_order import ROUTE as PLACE_ORDER
 from orders_api.prices import PRICES, price_of
 from orders_api.refund_order import ROUTE as REFUND_ORDER
-from orders_api.refund_store import OrderRefundStore
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -12,13 +12,13 @@ from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 from pydantic import BaseModel, ValidationError
 
 from onecharge.orders.card_numbers import body_holds_card_number, holds_card_number
+from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.runtime.http_api import Problem, Request
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.redaction import redacted
 from orders_api.prices import PriceOf, Prices
-from orders_api.refund_store import OrderRefundStore
 
 KEY_LENGTH_MAX = 255
 """As many characters as Stripe allows for its own keys."""

@@ -15,11 +15,11 @@ import boto3
 
 from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE
 from onecharge.runtime.aws import client_config
+from onecharge.runtime.failed_records import FailedRecords
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.topics import Topic
-from publish_events.failed_records import FailedRecords
 from publish_events.mapping import TABLES
 from publish_events.publish import Publisher
 

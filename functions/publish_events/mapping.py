@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from onecharge.contract.events import Event, EventType, PaymentEventType, PaymentOutcome, PaymentOutcomeEvent
+from onecharge.contract.events import PAYMENT_EVENT_TYPES, Event, EventType, PaymentOutcome, PaymentOutcomeEvent
 from onecharge.contract.refunds import (
+    REFUND_EVENT_TYPES,
     RefundOutcome,
     RefundOutcomeEvent,
-    RefundOutcomeType,
     RefundRequestedEvent,
     RefundState,
 )
@@ -25,6 +25,7 @@ from onecharge.contract.states import PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.dynamodb import from_item
+from onecharge.runtime.failed_records import table_of
 
 Record = Mapping[str, Any]
 """One record of a table's stream, as Lambda delivers it."""
@@ -32,19 +33,6 @@ Item = Mapping[str, Any]
 """An item in DynamoDB's JSON, as in the stream's NewImage."""
 EventFromItem = Callable[[Item], Event | None]
 """The mapping of a table; None for an item that is not published."""
-
-PAYMENT_EVENT_TYPES: Mapping[PaymentState, PaymentEventType] = {
-    PaymentState.SUCCEEDED: EventType.PAYMENT_SUCCEEDED,
-    PaymentState.DECLINED: EventType.PAYMENT_DECLINED,
-    PaymentState.REQUIRES_ACTION: EventType.PAYMENT_REQUIRES_ACTION,
-    PaymentState.NEEDS_REVIEW: EventType.PAYMENT_NEEDS_REVIEW,
-    PaymentState.CANCELED: EventType.PAYMENT_CANCELED,
-}
-REFUND_EVENT_TYPES: Mapping[RefundState, RefundOutcomeType] = {
-    RefundState.SUCCEEDED: EventType.REFUND_SUCCEEDED,
-    RefundState.FAILED: EventType.REFUND_FAILED,
-    RefundState.NEEDS_REVIEW: EventType.REFUND_NEEDS_REVIEW,
-}
 
 
 class UnknownTable(Exception):
@@ -133,8 +121,3 @@ def event_from_record(record: Record, mappings: Mapping[str, EventFromItem]) -> 
     if table not in mappings:
         raise UnknownTable(f"nothing is published from the table {table}")
     return mappings[table](image)
-
-
-def table_of(record: Record) -> str:
-    """`orders` of `arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-01T00:00:00.000`."""
-    return str(record["eventSourceARN"]).split("/")[1]

@@ -10,9 +10,9 @@ from onecharge.contract.events import ORDER_SERVICE, Event
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import error_code
 from onecharge.runtime.dynamodb import ALL_SHARDS
+from onecharge.runtime.failed_records import FailedRecords, key_of
 from onecharge.runtime.metrics import Alarm, Counts
 from onecharge.runtime.topics import Topic
-from publish_events.failed_records import FailedRecords, key_of
 from publish_events.mapping import EventFromItem, Record, event_from_record
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import ReconcileTools
+from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.service import PaymentService
 from onecharge.payments.stripe_events import Received
@@ -16,7 +17,7 @@ from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.parallel import Threads
-from reconcile.run import IN_PARALLEL, STEP_SECONDS, ReconcileCheckpoint, ReconcileRun
+from reconcile.run import IN_PARALLEL, STEP_SECONDS, ReconcileRun
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -8,9 +8,9 @@ decides what is next, and reports how far behind it is; payments/reconcile.py an
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import batched
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import stripe
 
@@ -18,6 +18,7 @@ from onecharge.payments.apply_event import apply_event
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import OUTAGES, UNATTENDED_SECONDS, ReconcileTools, cause_of, reconcile_row
+from onecharge.payments.reconcile_checkpoint import ROUND_OVERDUE_SECONDS, FailedEvent, ReconcileCheckpoint
 from onecharge.payments.stripe_events import (
     RECEIVED_STEP_SECONDS,
     Received,
@@ -27,7 +28,7 @@ from onecharge.payments.stripe_events import (
 )
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
+from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
 from onecharge.runtime.dynamodb import ALL_SHARDS, SHARDS
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Parallel
@@ -48,9 +49,6 @@ EVENTS_KEPT_SECONDS = 29 * 24 * 3600
 FINALIZING_SECONDS = 300
 """Events are read once they are this old: by then the charge's own worker has finalized the row, or never will."""
 
-ROUND_OVERDUE_SECONDS = 3600
-"""With rows or events this far behind, an order may be stuck without an alarm of its own: so this is one."""
-
 SILENT_EVENTS = 3
 """With this many events at Stripe that are newer than all that were received, the webhook is silent: one or two may be
 on their way, or deferred."""
@@ -63,56 +61,6 @@ FAILED_ATTEMPTS_MAX = 288
 
 _ROWS_SHARE, _FAILED_SHARE = 0.5, 0.1
 """Of a run's time, at most; new events have the rest."""
-
-
-@dataclass(frozen=True)
-class FailedEvent:
-    """An event that could not be applied. Stripe keeps events for 30 days: it is retrieved again."""
-
-    event_id: str
-    attempts: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReconcileCheckpoint(Checkpoint):
-    """How far the runs have come, in both directions. Times are whole epoch seconds."""
-
-    job: ClassVar[str] = "reconcile"
-
-    since: int
-    """Stripe's events before this time have been read."""
-    until: int
-    """The events from `since` up to before this time are being read, the newest first; equal to it: none are."""
-    round_started_at: int
-    """When the present round through the unfinished rows began."""
-    round_completed_at: int
-    """When the last round was completed."""
-    webhooks_expected_since: int = 0
-    """When the first run was: an endpoint at Stripe is made with the stack, not before."""
-    after_event: str | None = None
-    """The last event that was read: the cursor of the list."""
-    newest_events: tuple[int, ...] = ()
-    """When Stripe created the newest events that were read: SILENT_EVENTS distinct times, the oldest first."""
-    failed: tuple[FailedEvent, ...] = ()
-    """Events that could not be applied, the least recently tried first."""
-    shard: int = 0
-    """The shard of the index that the present round is in."""
-    after_row: dict[str, Any] | None = None
-    """The index key of the shard's last row that was visited: the cursor; None to begin at its oldest."""
-
-    @property
-    def is_between_rounds(self) -> bool:
-        """Whether the last round is completed, and no row of the next was visited."""
-        return self.shard == 0 and self.after_row is None
-
-    def reading_since(self, since: int) -> Self:
-        """The same, with Stripe's events to be read from then on."""
-        return replace(self, since=since, until=since, after_event=None)
-
-    @classmethod
-    def first(cls, *, since: int, now: int) -> Self:
-        """Before the first run."""
-        return cls(since=since, until=since, round_started_at=now, round_completed_at=now, webhooks_expected_since=now)
 
 
 class ReconcileRun:

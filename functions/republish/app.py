@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 
+from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.runtime.aws import BATCH_SIZE, client_config, dynamodb_client
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.functions import lambda_handler
@@ -13,7 +14,7 @@ from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.parallel import Threads
 from onecharge.runtime.topics import Topic
-from republish.republish import RepublishCheckpoint, Republisher
+from republish.republish import Republisher
 from republish.waiting import waiting_orders, waiting_refunds
 
 if TYPE_CHECKING:

@@ -6,50 +6,35 @@ A DynamoDB stream keeps its records for 24 hours, and Lambda discards one after 
 remains. Its event is published with the same content and the same id, so that a consumer recognizes a duplicate.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import batched
-from typing import ClassVar
 
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import Event
+from onecharge.orders.republication import (
+    DAY_SECONDS,
+    FIRST_WAIT_SECONDS,
+    RepublishCheckpoint,
+    republications_due,
+)
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
+from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
 from onecharge.runtime.dynamodb import ALL_SHARDS
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Parallel
 from onecharge.runtime.topics import ENTRIES_MAX, Topic
 from republish.waiting import (
-    DAY_SECONDS,
-    FIRST_WAIT_SECONDS,
     UNREADABLE,
     Entry,
     Item,
     Source,
     Waiting,
-    republications_due,
 )
 
 ITEMS_A_PAGE = 500
 """Entries of the index that are read, published and left behind together: a run that is cut off repeats as many."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RepublishCheckpoint(Checkpoint):
-    """How far the present round through the shards of all sources has come. Times are whole epoch seconds."""
-
-    job: ClassVar[str] = "republish"
-
-    round_at: int
-    """When the round began. Whether an item is due is judged by this time, however many runs the round takes."""
-    round_before_at: int = 0
-    """When the previous round began; 0 if there was none."""
-    part: int = 0
-    """The index of the shard that is being read, among the shards of all sources; their number once the round is
-    completed."""
-    after_entry: Mapping[str, str] | None = None
-    """The last entry of that shard that was read: the cursor; None to begin with the oldest."""
 
 
 class TransientPublishFailure(Exception):

@@ -21,12 +21,6 @@ from onecharge.runtime.dynamodb import read_items
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-DAY_SECONDS = 24 * 3600
-
-FIRST_WAIT_SECONDS = 15 * 60
-"""An order is paid within seconds; one that has waited this long is published again. Not before the payment service's
-REEMIT_AFTER_SECONDS (payments/work.py): an earlier duplicate makes a final row emit nothing."""
-
 UNREADABLE = (KeyError, TypeError, ValueError)
 """The errors of an item, or of its entry in the index, that breaks the schema. It does not block the others."""
 UNREADABLE_SINCE = 0
@@ -36,18 +30,6 @@ Key = Mapping[str, str]
 """The key attributes of an item, or of an entry of the index."""
 Item = Mapping[str, Any]
 """An item in DynamoDB's JSON."""
-
-
-def republications_due(waiting_seconds: float) -> int:
-    """How often an item that has waited this long is to have been republished.
-
-    After 15 minutes, again whenever that has doubled, and daily from the first day on. In an outage of Stripe each
-    order's message is still in its queue, and every duplicate is one more request to Stripe.
-    """
-    if waiting_seconds < FIRST_WAIT_SECONDS:
-        return 0
-    doubled = int(min(waiting_seconds, DAY_SECONDS - 1) // FIRST_WAIT_SECONDS).bit_length()
-    return doubled + int(waiting_seconds // DAY_SECONDS)
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,13 @@ from lab.simulation.world import DAY, T0, BaseWorld, Violation
 from onecharge.contract.events import Event, EventType, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.ids import order_id_of
+from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Done, RetryAfter
@@ -40,8 +42,7 @@ from orders_api.cancel_order import request_cancellation
 from orders_api.pay_again import PaymentRequest, make_attempt
 from orders_api.place_order import OrderRequest, store_order
 from publish_events.mapping import order_event_from_item, payment_outcome_from_item
-from reconcile.run import ReconcileCheckpoint
-from republish.republish import RepublishCheckpoint, Republisher
+from republish.republish import Republisher
 from republish.waiting import waiting_orders
 from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.dynamodb import Item, MemoryDynamoDB

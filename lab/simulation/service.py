@@ -18,6 +18,7 @@ from onecharge.payments.charges.protocol import FrozenRequest, StripeIntent
 from onecharge.payments.charges.store import UNFINISHED, PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import OUTAGES, ReconcileSteps, ReconcileTools
+from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_events import NewestReceived, Received, parse_event
 from onecharge.payments.thin_events import concerns_us, with_related_object
@@ -28,7 +29,7 @@ from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import one_after_another
 from reconcile.app import bounds_of
 from reconcile.run import FINALIZING_SECONDS as FINALIZING_SECONDS
-from reconcile.run import ReconcileCheckpoint, ReconcileRun
+from reconcile.run import ReconcileRun
 from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.dynamodb import Item, MemoryDynamoDB
 from tests.shop.stripe import SdkObject, thin

@@ -18,6 +18,7 @@ from onecharge.contract.refunds import (
     RefundState,
 )
 from onecharge.contract.states import OrderStatus
+from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.consumer import Done
@@ -25,7 +26,6 @@ from onecharge.runtime.dynamodb import shard_of, to_item
 from onecharge.runtime.http_api import Problem
 from orders_api.http import Dependencies
 from orders_api.refund_order import RefundRequest, request_refund
-from orders_api.refund_store import OrderRefundStore
 from republish.waiting import waiting_refunds
 from tests.contract.conftest import Endpoint
 from tests.support.harness import Log, create_table

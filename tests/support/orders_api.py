@@ -12,13 +12,13 @@ from urllib.parse import urlencode
 import boto3
 import pytest
 
+from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.http_api import COMMON_PROBLEMS, ProblemDetails
 from orders_api.app import ROUTES, orders_resolver
 from orders_api.http import Dependencies
 from orders_api.prices import price_of
-from orders_api.refund_store import OrderRefundStore
 from tests.support.harness import LambdaContext, Log, Sample, create_table
 from tests.support.prices import PRICES
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 import boto3
 
+from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.stripe_events import Received
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.parallel import Parallel, one_after_another
-from reconcile.run import ReconcileCheckpoint, ReconcileRun
+from reconcile.run import ReconcileRun
 from tests.support.harness import Log, create_table
 from tests.support.payment_service import PaymentService
 from tests.support.scripted_stripe import ASKS_FOR_ACTION

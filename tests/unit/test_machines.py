@@ -83,7 +83,7 @@ def test_an_environment_is_used_where_it_was_made(checkout: Path) -> None:
 _PACKAGES = """
 import sys, importlib.metadata
 import local.demo, local.__main__, local.token, stripe_standin.__main__
-sys.path[1:1] = ["functions", "shared"]
+sys.path.insert(1, "shared")
 import ops.command_line
 of = importlib.metadata.packages_distributions()
 print(*{name for top in {each.split(".")[0] for each in sys.modules} for name in of.get(top, ())})

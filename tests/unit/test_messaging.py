@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEvent
+from onecharge.orders.republication import FIRST_WAIT_SECONDS
 from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.topics import Topic
-from republish.waiting import FIRST_WAIT_SECONDS
 from tests.support.fake_sns import FakeSns
 from tests.support.harness import Sample, load_intrinsics
 from tests.support.silent import SILENT

@@ -20,10 +20,10 @@ from onecharge.contract.events import (
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.runtime.alarms import Cause
+from onecharge.runtime.failed_records import FailedRecords
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.topics import Topic
 from publish_events import mapping
-from publish_events.failed_records import FailedRecords
 from publish_events.mapping import TABLES, UnknownTable
 from publish_events.publish import NotPublished, Publisher
 from tests.support.fake_sns import FakeSns

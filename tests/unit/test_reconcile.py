@@ -17,6 +17,7 @@ from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.apply_event import apply_event
 from onecharge.payments.reconcile import UNATTENDED_SECONDS, cause_of
+from onecharge.payments.reconcile_checkpoint import ROUND_OVERDUE_SECONDS
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, NewestReceived, parse_event
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -28,7 +29,6 @@ from reconcile.run import (
     FAILED_ATTEMPTS_MAX,
     FINALIZING_SECONDS,
     IN_PARALLEL,
-    ROUND_OVERDUE_SECONDS,
     SILENT_EVENTS,
     STEP_SECONDS,
 )

@@ -11,6 +11,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from onecharge.contract.events import ORDER_SERVICE, CancelRequestedEvent, OrderPlacedEvent
+from onecharge.orders.republication import DAY_SECONDS, FIRST_WAIT_SECONDS, RepublishCheckpoint, republications_due
 from onecharge.orders.waiting import INDEX
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore
@@ -21,15 +22,8 @@ from onecharge.runtime.topics import Topic
 from publish_events.mapping import order_event_from_item
 from publish_events.publish import NotPublished, Publisher
 from republish import republish
-from republish.republish import RepublishCheckpoint, Republisher, TransientPublishFailure
-from republish.waiting import (
-    DAY_SECONDS,
-    FIRST_WAIT_SECONDS,
-    Source,
-    republications_due,
-    waiting_orders,
-    waiting_refunds,
-)
+from republish.republish import Republisher, TransientPublishFailure
+from republish.waiting import Source, waiting_orders, waiting_refunds
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.fake_sns import FakeSns
 from tests.support.harness import Log, load_template

@@ -12,6 +12,7 @@ An event's id derives from what happened and is never random. Delivery is at-lea
 duplicate by its id.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import reduce
 from operator import or_
@@ -20,6 +21,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from onecharge.contract.money import AmountMinor, Currency, require_chargeable
+from onecharge.contract.states import PaymentState
 
 ORDER_ID_PATTERN = r"^ord_[0-9a-f]{32}$"
 
@@ -68,6 +70,14 @@ PaymentEventType = Literal[
     EventType.PAYMENT_NEEDS_REVIEW,
     EventType.PAYMENT_CANCELED,
 ]
+PAYMENT_EVENT_TYPES: Mapping[PaymentState, PaymentEventType] = {
+    PaymentState.SUCCEEDED: EventType.PAYMENT_SUCCEEDED,
+    PaymentState.DECLINED: EventType.PAYMENT_DECLINED,
+    PaymentState.REQUIRES_ACTION: EventType.PAYMENT_REQUIRES_ACTION,
+    PaymentState.NEEDS_REVIEW: EventType.PAYMENT_NEEDS_REVIEW,
+    PaymentState.CANCELED: EventType.PAYMENT_CANCELED,
+}
+"""The event of each state that is an outcome."""
 
 
 READ_FROM_JSON = ConfigDict(cache_strings="keys")

@@ -7,6 +7,7 @@ RefundOutcome     onecharge.refund.*           the Refunds table's stream       
 RefundState is the refund's in both services' tables: OrderRefunds (transitions: onecharge.orders.refunds) and Refunds.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -40,6 +41,12 @@ class RefundState(StrEnum):
 
 
 RefundOutcomeType = Literal[EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED, EventType.REFUND_NEEDS_REVIEW]
+REFUND_EVENT_TYPES: Mapping[RefundState, RefundOutcomeType] = {
+    RefundState.SUCCEEDED: EventType.REFUND_SUCCEEDED,
+    RefundState.FAILED: EventType.REFUND_FAILED,
+    RefundState.NEEDS_REVIEW: EventType.REFUND_NEEDS_REVIEW,
+}
+"""The event of each state that is an outcome."""
 
 
 class RefundRequested(OrderFact):

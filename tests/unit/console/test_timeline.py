@@ -10,12 +10,13 @@ import pytest
 import stripe
 
 from console.lines import STRIPE_REQUEST, TIMED_OUT, Line, by_order, line_of
-from console.tally import Charge, Seen, Stored, tally
-from console.timeline import CUSTOMER, ORDERS, QUEUE, REPAIRS, STRIPE, Kind, Timeline, timeline
+from console.tally import Seen, Stored, tally
+from console.timeline import CUSTOMER, ORDERS, QUEUE, REPAIRS, STRIPE, Kind, Timeline, short, timeline
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charges.protocol import StripeIntent
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from ops.facts import Facts, IntentFacts, StripeFacts
+from ops.story import story
 from tests.support import builders
 
 ORDER_ID = "ord_" + "a" * 32
@@ -101,9 +102,8 @@ def facts(*, charged_at: int | None = None, now: int = T0 + 600) -> Facts:
     return Facts(order_id=ORDER_ID, now=now, stripe=seen)
 
 
-def shown(*events: Mapping[str, Any], charged_at: int | None = None, keyed: bool = True) -> Timeline:
-    keys = {"ch_1": CONFIRM_KEY} if keyed else {}
-    return timeline(facts(charged_at=charged_at), lines_of(*events), keys)
+def shown(*events: Mapping[str, Any], charged_at: int | None = None) -> Timeline:
+    return timeline(story(facts(charged_at=charged_at)), lines_of(*events))
 
 
 def said(made: Timeline) -> list[tuple[str, str]]:
@@ -148,8 +148,7 @@ def test_a_timeout_is_of_the_orders_that_its_worker_had_begun() -> None:
 def test_the_tally_counts_charges_in_stripes_ledger_alone() -> None:
     """Our rows say PAID for both; the ledger has two charges of one, and none of the other."""
     paid = Stored("PAID", 2500, "EUR", T0)
-    charges = [Charge("ch_1", ORDER_ID, 2500, "EUR"), Charge("ch_2", ORDER_ID, 2500, "EUR")]
-    made = tally(Seen(T0 + 60, {}, {ORDER_ID: paid, OTHER_ID: paid}, charges))
+    made = tally(Seen(T0 + 60, {}, {ORDER_ID: paid, OTHER_ID: paid}, [ORDER_ID, ORDER_ID]))
     assert (made.orders, made.charges, made.charged_twice, made.lost) == (2, 2, 1, 1)
     assert all(row.is_wrong for row in made.rows)
 
@@ -161,9 +160,7 @@ def test_deliveries_duplicates_and_replays_are_counted_by_their_lines() -> None:
         81, "POST /v1/payment_intents/{id}/confirm", idempotency_key=CONFIRM_KEY, order_id=ORDER_ID, replayed="true"
     )
     lines = by_order(filter(None, map(line_of, [*BEGUN, again, replay, DUPLICATE])))
-    made = tally(
-        Seen(T0 + 90, lines, {ORDER_ID: Stored("PAID", 2500, "EUR", T0)}, [Charge("ch_1", ORDER_ID, 1, "EUR")])
-    )
+    made = tally(Seen(T0 + 90, lines, {ORDER_ID: Stored("PAID", 2500, "EUR", T0)}, [ORDER_ID]))
     assert (made.deliveries, made.duplicates, made.requests, made.replays) == (3, 1, 2, 1)
     assert (made.charged_twice, made.lost) == (0, 0)
 
@@ -200,14 +197,14 @@ def test_what_is_lost(stored: Stored | None, after_seconds: int, is_lost: bool) 
 def test_a_fresh_order_from_left_to_right() -> None:
     """The customer, the order service, the queue, a worker and Stripe; the id is stored before the confirm."""
     assert said(shown(*BEGUN, CONFIRM, FINALIZED, charged_at=T0 + 1)) == [
-        (CUSTOMER, "POST /orders: 202"),
+        (CUSTOMER, "POST /orders: 202, placed"),
         (ORDERS, "order stored, by one conditional write"),
         (QUEUE, "published: order placed"),
         (QUEUE, "message m1 delivered"),
         ("worker A", "claim granted to 012345: lease until 06:13:17"),
         (STRIPE, "create: 2xx, key order:ord_aaaa…:0"),
         ("worker A", "id stored before the confirm: pi_1111…"),
-        (STRIPE, "CHARGED: 25.00 EUR, ch_1"),
+        (STRIPE, "CHARGED: 25.00 EUR, ch_1 of pi_1111…"),
         (STRIPE, "confirm: 2xx, key order:ord_aaaa…:1:pi_1111…"),
         ("worker A", "finalized: SUCCEEDED"),
     ]
@@ -248,7 +245,7 @@ def test_nothing_follows_from_a_refused_claim() -> None:
 
 
 def test_a_killed_worker_keeps_its_lease_until_it_expires() -> None:
-    """Stripe has charged, and no line of ours says so: the charge is where Stripe's second ends, with its key."""
+    """Stripe has charged, and no line of ours says so: the charge is where Stripe's second ends."""
     claimed = powertools(
         80, "payment claimed", worker="w2", message_id="m1", receive_count=2, row={**ROW, "lease_expires_at": T0 + 97}
     )
@@ -262,12 +259,10 @@ def test_a_killed_worker_keeps_its_lease_until_it_expires() -> None:
     texts = [what for _, what in said(made)]
     stored = texts.index("id stored before the confirm: pi_1111…")
     assert texts[stored + 1 : stored + 4] == [
-        "CHARGED: 25.00 EUR, ch_1, and no answer is logged",
+        "CHARGED: 25.00 EUR, ch_1 of pi_1111…, and no answer is logged",
         "worker killed at its timeout: no result stored, the lease stays",
         "lease expired: the next delivery can claim the row",
     ]
-    [charge] = [each for each in made.moments if each.kind is Kind.MONEY]
-    assert charge.details["idempotency_key"] == CONFIRM_KEY
     assert "receive count 2" in texts[stored + 4]
 
 
@@ -290,25 +285,42 @@ def test_a_persons_cancellation_is_shown_as_what_they_decide_about_a_row() -> No
     details = {"placed_at": requested_at, "correlation_id": "c", "fingerprint": "f", "status": "CANCELING"}
     canceled = {"cancel_requested_at": requested_at, "canceled_by": {"by": "me", "reason": "they say so"}}
     order = StoredOrder.model_validate({**builders.order().model_dump(), **details, **canceled})
-    [last] = timeline(replace(facts(), order=order), [], {}).moments
+    placed, last = [each for each in timeline(story(replace(facts(), order=order)), []).moments if each.at <= T0 + 600]
+    assert (placed.lane, placed.what) == (ORDERS, "placed: 10.99 EUR")
     assert (last.lane, last.what) == (ORDERS, "its cancellation was requested by me: they say so")
+
+
+def test_an_event_without_a_line_is_shown_as_explain_prints_it() -> None:
+    """The log lacks the first attempt, or all of it: each event is told once, by its line or by the story."""
+    row = {f"attempt_claimed_at_{attempt}": at for attempt, at in ((1, T0 - 3600), (2, T0 + 1))}
+    payment = replace(builders.payment(), attempt=2, claimed_at=T0 + 1)
+    told = story(replace(facts(charged_at=T0 + 1), row=row, payment=payment))
+    without = [each.what for each in timeline(told, []).moments]
+    assert sorted(short(each.what) for each in told.events) == sorted(without)
+    partly = [each.what for each in timeline(told, lines_of(*BEGUN)).moments]
+    assert [what for what in without if what not in partly] == [
+        "attempt 2 was first claimed, with ",
+        "pi_1111… (generation 0) was created: 25.00 EUR",
+    ]
 
 
 def test_a_charge_comes_before_the_webhook_that_reports_it() -> None:
     """Stripe says its second, and the webhook may arrive within it."""
     webhook = powertools(1.6, "event processed", service="stripe_webhook", worker="h", event_type="charge.succeeded")
-    texts = [what for _, what in said(shown(*BEGUN, webhook, charged_at=T0 + 1, keyed=False))]
-    assert texts.index("CHARGED: 25.00 EUR, ch_1") + 1 == texts.index("webhook: charge succeeded")
+    texts = [what for _, what in said(shown(*BEGUN, webhook, charged_at=T0 + 1))]
+    assert texts.index("CHARGED: 25.00 EUR, ch_1 of pi_1111…") + 1 == texts.index("webhook: charge succeeded")
 
 
 def test_the_message_of_a_dead_worker_says_until_when_it_is_hidden() -> None:
     """Once it is received again, the next delivery says the rest."""
     lines = lines_of(*BEGUN, timed_out(13))
-    [last] = [each for each in timeline(facts(now=T0 + 20), lines, {}, hidden_seconds=72).moments if each.at > T0 + 20]
+    [last] = [
+        each for each in timeline(story(facts(now=T0 + 20)), lines, hidden_seconds=72).moments if each.at > T0 + 20
+    ]
     assert (last.at, last.kind) == (T0 + 73, Kind.EXPECTED)
     assert last.what == "message m1 is visible again: its visibility timeout ends"
     again = powertools(80, "payment claimed", row=ROW, message_id="m1", receive_count=2)
-    later = timeline(facts(now=T0 + 81), lines_of(*BEGUN, timed_out(13), again), {}, hidden_seconds=72)
+    later = timeline(story(facts(now=T0 + 81)), lines_of(*BEGUN, timed_out(13), again), hidden_seconds=72)
     assert not any("visible" in each.what for each in later.moments)
 
 

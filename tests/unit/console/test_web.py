@@ -19,9 +19,9 @@ from console.reading import OrderSeen, Reader
 from console.tally import Seen, Stored
 from console.timeline import timeline
 from console.web import _events, create_app
-from ops.diagnosis import diagnose
 from ops.errors import Problem
 from ops.facts import Facts
+from ops.story import story
 from tests.support.harness import PROJECT
 
 ORDER_ID = "ord_" + "a" * 32
@@ -44,7 +44,8 @@ class CannedReader(Reader):
 
     def order(self, order_id: str, pressed: Sequence[tuple[float, str]] = ()) -> OrderSeen:
         facts = Facts(order_id=order_id, now=T0, order_error=MARKUP)
-        return OrderSeen(facts, timeline(facts, self.lines(), {}, pressed=pressed), diagnose(facts), 1, MARKUP)
+        told = story(facts)
+        return OrderSeen(told, timeline(told, self.lines(), pressed=pressed), MARKUP)
 
     def lines(self) -> list[Line]:
         return [

@@ -12,19 +12,19 @@ import stripe
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
+from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from ops.diagnosis import diagnose
 from ops.dlq_letters import DeadLetter
-from ops.explain import timeline
 from ops.facts import Facts, IntentFacts, RefundFacts, StripeFacts, Unread
 from ops.failed_records import FailedRecord
 from ops.findings import Cause, Finding, Severity
-from reconcile.run import ReconcileCheckpoint
-from republish.republish import RepublishCheckpoint
+from ops.story import story
 from tests.support import builders
 from tests.support.builders import ORDER_ID, T0
 
@@ -181,9 +181,9 @@ SICK: dict[str, tuple[Facts, Cause]] = {
         paid(stripe=StripeFacts(intents=(DONE,), is_complete=False)),
         Cause.LOOKUP_INCOMPLETE,
     ),
-    "it succeeded, and the row is unfinished": (pending(DONE, of_row=FREE), Cause.DECIDED_AT_STRIPE),
-    "it succeeded after 3-D Secure": (authenticating(DONE), Cause.DECIDED_AT_STRIPE),
-    "it succeeded after it was declined": (case(Status.PAYMENT_DECLINED, S.DECLINED, DONE), Cause.DECIDED_AT_STRIPE),
+    "it succeeded, and the row is unfinished": (pending(DONE, of_row=FREE), Cause.STRIPE_DIFFERS),
+    "it succeeded after 3-D Secure": (authenticating(DONE), Cause.STRIPE_DIFFERS),
+    "it succeeded after it was declined": (case(Status.PAYMENT_DECLINED, S.DECLINED, DONE), Cause.STRIPE_DIFFERS),
     "the outcome is in the DLQ": (outcome(dead_letters=letter("OrderUpdatesDlq")), Cause.DEAD_LETTER),
     "the outcome is nowhere": (outcome(), Cause.OUTCOME_NOT_APPLIED),
     "the order was restored, and its payment is at a later attempt": (
@@ -215,17 +215,17 @@ SICK: dict[str, tuple[Facts, Cause]] = {
     "the row says more than Stripe": (paid(OPEN), Cause.REVERSED),
     "it was canceled at Stripe by hand": (
         pending(intent("canceled", cancellation_reason="fraudulent"), of_row=FREE),
-        Cause.CANCELED_AT_STRIPE,
+        Cause.STRIPE_DIFFERS,
     ),
     "it was canceled by hand during 3-D Secure": (
         authenticating(intent("canceled", cancellation_reason="duplicate")),
-        Cause.CANCELED_AT_STRIPE,
+        Cause.STRIPE_DIFFERS,
     ),
-    "the bank declined after 3-D Secure": (authenticating(DECLINED), Cause.DECIDED_AT_STRIPE),
-    "a decline that was not written": (pending(DECLINED, of_row=FREE), Cause.DECIDED_AT_STRIPE),
+    "the bank declined after 3-D Secure": (authenticating(DECLINED), Cause.STRIPE_DIFFERS),
+    "a decline that was not written": (pending(DECLINED, of_row=FREE), Cause.STRIPE_DIFFERS),
     "the customer did not authenticate in time": (
         authenticating(AUTHENTICATES, age=13 * HOUR),
-        Cause.AUTHENTICATION_OVERDUE,
+        Cause.STRIPE_DIFFERS,
     ),
     "a person has to decide": (
         case(Status.NEEDS_REVIEW, S.NEEDS_REVIEW, OPEN, row={"decline_code": "unexpected status requires_capture"}),
@@ -403,5 +403,5 @@ def test_a_refund_that_is_made_is_not_a_finding() -> None:
     """The row, the request and Stripe agree; the timeline has both times."""
     facts = of_refund(requested("SUCCEEDED"), SUCCEEDED, found("succeeded"))
     assert [each.cause for each in diagnose(facts)] == [Cause.ENDED]
-    moments = [moment.where for moment in timeline(facts) if REFUND_ID in moment.what]
+    moments = [event.where for event in story(facts).events if REFUND_ID in event.what]
     assert moments == ["orders", "refunds"]

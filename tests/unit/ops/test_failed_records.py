@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE
+from onecharge.runtime.failed_records import FailedRecords
 from onecharge.runtime.topics import Topic
 from ops.failed_records import GONE, NOT_NOW, PUBLISHED, STILL_UNPUBLISHABLE
-from publish_events.failed_records import FailedRecords
 from publish_events.mapping import TABLES
 from publish_events.publish import NotPublished, Publisher
 from tests.support.harness import Log, Sample

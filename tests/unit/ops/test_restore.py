@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from onecharge.runtime.checkpoints import CheckpointStore
+from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
+from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
 from onecharge.runtime.dynamodb import to_item
 from ops import restore
-from ops.errors import Problem
-from reconcile.run import ReconcileCheckpoint
+from ops.errors import Problem, problem_of
 from tests.support.harness import create_table
 from tests.support.operated_stack import FREE, OperatedStack
 
@@ -64,8 +64,8 @@ def test_a_row_that_appears_meanwhile_is_not_touched(shop: OperatedStack) -> Non
     page = shop.dynamodb.scan(TableName="restored", Limit=2)["Items"]
     shop.put("PaymentsTable", order_id=page[0]["order_id"]["S"], state="PENDING", revision=1)
     target = shop.stack.resource("PaymentsTable")
-    results = restore.copied(shop.stack, target, ["order_id"], page, is_dry_run=False)
-    assert [result for _, result in results] == [restore.DIFFERENT, restore.COPIED]
+    results = [restore.copy(shop.stack, target, ["order_id"], item, is_dry_run=False) for item in page]
+    assert results == [restore.DIFFERENT, restore.COPIED]
 
 
 def test_an_expired_row_is_not_copied(shop: OperatedStack) -> None:
@@ -255,7 +255,7 @@ def test_a_reservation_that_changes_meanwhile_is_left(reconciled: OperatedStack)
     assert reconciled.order(order_id).reserved_minor == 300
 
 
-def test_two_people_at_once_end_with_a_problem(reconciled: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_people_at_once_one_ends(reconciled: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """The walk of the other one has come further: this one ends, and can be run again."""
     pair(reconciled, 1, "PAID", 9, "SUCCEEDED", 9)
     emit_page = restore.emit_page
@@ -266,17 +266,20 @@ def test_two_people_at_once_end_with_a_problem(reconciled: OperatedStack, monkey
         return emit_page(*given, **named)
 
     monkeypatch.setattr(restore, "emit_page", meanwhile)
-    with pytest.raises(Problem, match="somebody else"):
+    with pytest.raises(ConcurrentRun) as refused:
         restore_since(reconciled, 7200, "--yes")
+    assert "run it again" in str(problem_of(refused.value))
 
 
-def test_a_walk_is_bounded_and_continued(reconciled: OperatedStack) -> None:
+def test_a_walk_is_bounded_and_continued(reconciled: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """It begins again for another time, and each walk sets reconcile back once."""
     reconciled.claim("ord_" + "0" * 32, **FREE)
     row = reconciled.row("ord_" + "0" * 32)
     for number in range(1, 101):
         reconciled.put("PaymentsTable", **{**row, "order_id": f"ord_{number:032x}"})
-    status, first = restore_since(reconciled, 7200, "--rows", "1", "--yes")
+    with monkeypatch.context() as patched:
+        patched.setattr(restore, "ROWS_MAX", 1)
+        status, first = restore_since(reconciled, 7200, "--yes")
     assert (status, first["is_complete"], sum(first["payments"].values())) == (1, False, 100)
     checkpoint = checkpoints(reconciled).read()
     assert checkpoint is not None

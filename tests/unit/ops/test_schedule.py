@@ -2,11 +2,10 @@
 
 import re
 
+from onecharge.orders.republication import RepublishCheckpoint, republications_due
+from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from ops import schedule
 from ops.output import duration_of
-from reconcile.run import ReconcileCheckpoint
-from republish.republish import RepublishCheckpoint
-from republish.waiting import republications_due
 from tests.support.builders import T0, payment
 from tests.support.harness import PROJECT
 

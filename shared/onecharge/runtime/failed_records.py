@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from onecharge.runtime.aws import error_code
-from publish_events.mapping import table_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 PREFIX = "unpublishable"
 """The prefix of our keys. Lambda's own begin with `aws/lambda/`."""
+
+
+def table_of(record: Mapping[str, Any]) -> str:
+    """`orders` of `arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-01T00:00:00.000`."""
+    return str(record["eventSourceARN"]).split("/")[1]
 
 
 def key_of(record: Mapping[str, Any]) -> str:

@@ -1,0 +1,213 @@
+"""One order's story: what happened, its state everywhere, what it waits for, what a person has to do. Pure.
+
+    facts ─► story ─┬─► explain prints it
+                    └─► the console shows it among the lines of the log
+
+Both show what is told here, and nothing of their own about the order: they never disagree.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from onecharge.contract.money import as_money
+from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.payments.stripe_responses import metadata_of
+from ops.diagnosis import diagnose
+from ops.facts import Facts, IntentFacts
+from ops.findings import Finding, Severity
+from ops.resolver import RECORD
+
+CREATE, CONFIRM = "create", "confirm"
+"""Requests to Stripe, as `Event.logged` names them."""
+
+
+class Tone(StrEnum):
+    """How an event is shown."""
+
+    PLAIN = "plain"
+    MONEY = "money"
+    """A charge that succeeded."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened."""
+
+    at: float
+    """Epoch seconds; most of them are whole."""
+    where: str
+    """orders, payments, stripe, refunds, review (a person's decision), or a DLQ."""
+    what: str
+    logged: str = ""
+    """The message of the log line that tells the same to the millisecond, or the request to Stripe; if there is one."""
+    tone: Tone = Tone.PLAIN
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class State:
+    """What one service, or Stripe, has of the order or of a refund."""
+
+    where: str
+    state: str
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that there is to tell about one order."""
+
+    order_id: str
+    now: int
+    """When it is told, in epoch seconds."""
+    states: Sequence[State]
+    events: Sequence[Event]
+    """The earliest first; within a second in the order of the data flow."""
+    findings: Sequence[Finding]
+    """What a person has to do comes first, then what it waits for, and until when."""
+    charges: int | None
+    """Charges that succeeded, by Stripe's ledger; None if Stripe does not answer."""
+    is_paid: bool
+
+    @property
+    def is_broken(self) -> bool:
+        return self.findings[0].severity is Severity.BROKEN
+
+
+def story(facts: Facts) -> Story:
+    events = [*_of_order(facts), *_of_payment(facts)]
+    for intent in facts.stripe.intents:
+        events += _of_intent(intent)
+    events += _of_refunds(facts)
+    for letter in facts.dead_letters:
+        what = f"{letter.event_type or 'a message that is not an event'} was sent here: {letter.reason}"
+        events.append(Event(int(letter.sent_at.timestamp()), letter.dlq, what))
+    charges = [charge for intent in facts.stripe.intents for charge in intent.charges if charge.status == "succeeded"]
+    return Story(
+        order_id=facts.order_id,
+        now=facts.now,
+        states=list(_states(facts)),
+        events=sorted(events, key=lambda event: int(event.at)),
+        findings=diagnose(facts),
+        charges=None if facts.stripe.failure else len(charges),
+        is_paid=facts.order is not None and facts.order.status is OrderStatus.PAID,
+    )
+
+
+# ---------------------------------------------------------------- its state
+
+
+def _states(facts: Facts) -> Iterator[State]:
+    if order := facts.order:
+        money = as_money(order.amount_minor, order.currency)
+        yield State("orders", order.status, f"attempt {order.attempt}, {order.payment_method}, {money}")
+    else:
+        yield State("orders", "unreadable" if facts.order_error else "no item")
+    if payment := facts.payment:
+        intent = payment.payment_intent_id or "no PaymentIntent"
+        yield State("payments", payment.state, f"attempt {payment.attempt}, generation {payment.generation}, {intent}")
+    else:
+        yield State("payments", "no row")
+    for each in facts.stripe.intents:
+        money = f"{as_money(each.intent.amount_minor, each.intent.currency)}, generation {each.intent.generation}"
+        yield State(each.intent.payment_intent_id, each.intent.status, money)
+    if not facts.stripe.intents:
+        yield State("stripe", "unknown" if facts.stripe.failure else "no PaymentIntent")
+    for refund in facts.refunds:
+        requested = refund.requested.status if refund.requested else "no item"
+        yield State(refund.refund_id, refund.row.state if refund.row else "no row", f"requested: {requested}")
+
+
+# ---------------------------------------------------------------- what happened
+
+
+def _of_order(facts: Facts) -> Iterator[Event]:
+    order = facts.order
+    if order is None:
+        return
+    what, item = f"placed: {as_money(order.amount_minor, order.currency)}", order.model_dump(mode="json")
+    yield Event(_epoch(order.placed_at), "orders", what, "order placed", details=item)
+    if order.attempt_placed_at is not None:
+        what = f"attempt {order.attempt} was made, with {order.payment_method}"
+        yield Event(_epoch(order.attempt_placed_at), "orders", what, "attempt made")
+    if order.cancel_requested_at is not None:
+        at, what = _epoch(order.cancel_requested_at), "its cancellation was requested"
+        if person := order.canceled_by:
+            yield Event(at, "review", f"{what} by {person['by']}: {person['reason']}")
+        else:
+            yield Event(at, "orders", what, "cancellation requested")
+
+
+def _of_payment(facts: Facts) -> Iterator[Event]:
+    payment, row = facts.payment, facts.row
+    if payment is None:
+        return
+    first_claims = {name: int(value) for name, value in row.items() if name.startswith("attempt_claimed_at_")}
+    for name, at in first_claims.items():
+        attempt = name.rpartition("_")[2]
+        what = f"attempt {attempt} was first claimed, with {row.get(f'payment_method_{attempt}', '')}"
+        yield Event(at, "payments", what, "payment claimed")
+    if payment.claimed_at not in first_claims.values():
+        yield Event(payment.claimed_at, "payments", f"last claimed, for attempt {payment.attempt}", "payment claimed")
+    if payment.cancel_requested_at is not None:
+        what = "its cancellation was requested: nothing is confirmed"
+        yield Event(payment.cancel_requested_at, "payments", what, "cancellation requested")
+    if payment.refused_at is not None:
+        yield Event(payment.refused_at, "payments", "Stripe refuses the request since then")
+    if payment.finalized_at is not None and payment.state is not PaymentState.PENDING:
+        code = row.get("decline_code")
+        what = f"attempt {payment.attempt} became {payment.state}" + (f": {code}" if code else "")
+        yield Event(payment.finalized_at, "payments", what, "payment finalized")
+    if payment.last_emitted_at is not None:
+        yield Event(payment.last_emitted_at, "payments", "its outcome was emitted again")
+    for name, review in row.items():
+        if name.startswith(RECORD):
+            what = f"resolved as {review['resolution']} by {review['by']}: {review['reason']}"
+            yield Event(int(review["at"]), "review", what)
+
+
+def _of_intent(each: IntentFacts) -> Iterator[Event]:
+    # The SDK's objects have no attribute for what a response leaves out.
+    intent = each.intent
+    ids = {"payment_intent": intent.payment_intent_id}
+    name = f"{intent.payment_intent_id} (generation {intent.generation})"
+    what = f"{name} was created: {as_money(intent.amount_minor, intent.currency)}"
+    yield Event(each.created, "stripe", what, CREATE, details=ids)
+    for charge in each.charges:
+        is_paid, code = charge.status == "succeeded", getattr(charge, "failure_code", None)
+        why = getattr(getattr(charge, "outcome", None), "reason", None) or code
+        what = f"{'CHARGED' if is_paid else f'charge {charge.status}'}: {as_money(charge.amount, intent.currency)}, "
+        what += f"{charge.id} of {intent.payment_intent_id}" + (f", {why}" if why and not is_paid else "")
+        details = {"charge": charge.id, **ids, "failure_code": code}
+        yield Event(charge.created, "stripe", what, CONFIRM, Tone.MONEY if is_paid else Tone.FAILED, details)
+    if each.canceled_at is not None:
+        what = f"{name} was canceled: {intent.cancellation_reason or 'no reason'}"
+        yield Event(each.canceled_at, "stripe", what, tone=Tone.FAILED, details=ids)
+    for refund in each.refunds:
+        whose = metadata_of(refund).get("refund_id") or "made by hand"
+        reason = getattr(refund, "failure_reason", None) or getattr(refund, "pending_reason", None)
+        money = as_money(refund.amount, intent.currency)
+        what = f"{refund.id} ({whose}) of {money} is {refund.status}" + (f", {reason}" if reason else "")
+        yield Event(refund.created, "stripe", what, details=ids)
+    for dispute in each.disputes:
+        what = f"{dispute.id} of {as_money(dispute.amount, intent.currency)}, {dispute.reason}, is {dispute.status}"
+        yield Event(dispute.created, "stripe", what, tone=Tone.FAILED, details=ids)
+
+
+def _of_refunds(facts: Facts) -> Iterator[Event]:
+    for refund in facts.refunds:
+        if (asked := refund.requested) is not None:
+            what = f"{refund.refund_id} was requested: {as_money(asked.amount_minor, asked.currency)}"
+            yield Event(_epoch(asked.requested_at), "orders", what, "refund requested")
+        if refund.row is not None and refund.row.finalized_at is not None:
+            reason = refund.row.failure_code or refund.row.pending_reason
+            what = f"{refund.refund_id} became {refund.row.state}" + (f": {reason}" if reason else "")
+            yield Event(refund.row.finalized_at, "refunds", what)
+
+
+def _epoch(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
