@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from local.aws_account import forget_aws_account
-from local.composite_alarms import create_composite_alarms, take_out
 from local.deployment import STACK_NAME, Sam
 from local.emulator import Emulator, running_emulator
 from local.given_stripe import STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET, GivenStripe
@@ -153,7 +152,6 @@ def running_stack(
         )
         on_progress("building the functions and the layers (sam build)")
         sam.build()
-        not_deployed = take_out(sam.build_dir)
         on_progress("deploying template.yaml (sam deploy)")
         secrets = emulator.client("secretsmanager")
         api_key = secrets.create_secret(Name="stripe-api-key", SecretString=stripe.api_key)
@@ -171,7 +169,6 @@ def running_stack(
             },
         )
         create_routes(emulator, STACK_NAME)
-        create_composite_alarms(emulator, STACK_NAME, not_deployed)
         api_url = f"{emulator.endpoint_url}/_aws/execute-api/{outputs['ApiId']}/$default"
         webhook_url = f"{api_url}/stripe/events"
         if is_standin:

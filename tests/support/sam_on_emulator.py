@@ -13,8 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from local.composite_alarms import take_out
-from local.deployment import Sam, with_defaults
+from local.deployment import Sam, with_defaults, without_unknown_types
 from local.emulator import Emulator
 from local.http_api_routes import create_routes
 from local.stack import PROJECT
@@ -39,7 +38,7 @@ def main(words: list[str]) -> int:
     if words[0] == "build":
         sam.build()
         if KEEPS_UNKNOWN not in os.environ:
-            take_out(sam.build_dir)
+            without_unknown_types(sam.build_dir)
         return 0
     given = dict(re.findall(r'^(\w+)="(.*)"$', "\n".join(words), re.MULTILINE))
     emulator = Emulator(os.environ["AWS_ENDPOINT_URL"], work_dir / "aws.log")

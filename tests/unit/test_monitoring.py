@@ -1,12 +1,15 @@
 """monitoring.yaml watches what the code counts, notifies once an incident, and names entries of docs/runbook.md."""
 
+import ast
 import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from onecharge.contract.states import OrderStatus
+from onecharge.payments.stripe_metrics import NO_ANSWER, status_of, stripe_request
 from onecharge.runtime.alarms import Cause
+from onecharge.runtime.metrics import Alarm
 from tests.support.harness import PROJECT, load_template
 
 RESOURCES = load_template("monitoring.yaml")["Resources"]
@@ -66,11 +69,57 @@ def test_every_alarm_is_counted_with_its_cause_and_every_cause_is_counted() -> N
     assert {cause for cause in Cause if f"Cause.{cause.name}" not in code} == set()
 
 
-def test_every_metric_of_ours_that_is_watched_is_counted() -> None:
-    """A misspelt name would never be in ALARM."""
-    watched = {each["MetricName"] for each in METRIC_ALARMS.values() if not each["Namespace"].startswith("AWS/")}
-    assert not_counted(watched) == []
-    assert "Alarm" in watched
+def test_an_alarm_of_ours_watches_a_metric_that_the_code_emits() -> None:
+    """With this namespace, name and dimensions: any other is another metric, and its alarm would never go off."""
+    template = load_template()
+    assert template["Resources"]["Monitoring"]["Properties"]["Parameters"]["StackName"] == "Ref AWS::StackName"
+    variables = template["Globals"]["Function"]["Environment"]["Variables"]
+    assert variables["POWERTOOLS_METRICS_NAMESPACE"] == "Sub onecharge/${AWS::StackName}"
+    request = stripe_request("GET", "https://api.stripe.com/v1/events", NO_ANSWER, 1, sent=None, received={})
+    statuses = {NO_ANSWER, *(status_of(code) for code in range(200, 600))}
+    for name, alarm in METRIC_ALARMS.items():
+        if alarm["Namespace"].startswith("AWS/"):
+            continue
+        [watched] = alarm["Dimensions"]
+        assert alarm["Namespace"] == "Sub onecharge/${StackName}", name
+        match alarm["MetricName"], watched["Name"]:
+            case "Alarm", "cause":
+                assert Alarm(Cause(watched["Value"])).dimensions == ({"cause": name},)
+            case "StripeSeconds", "status":
+                assert (request, request.dimensions[1]) == ("StripeSeconds", {"status": NO_ANSWER})
+                assert str(watched["Value"]) in statuses, name
+            case metric, "service":
+                service = watched["Value"]
+                assert service in services(), name
+                code = "\n".join(path.read_text() for path in (PROJECT / "functions" / service).glob("*.py"))
+                assert f'"{metric}"' in code, name
+            case other:
+                raise AssertionError(f"{name}: nothing emits {other}")
+
+
+def services() -> set[str]:
+    """The value of the dimension `service` in each function."""
+    functions = [each for each in load_template()["Resources"].values() if each["Type"] == "AWS::Serverless::Function"]
+    return {each["Properties"]["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"] for each in functions}
+
+
+def test_an_alarm_on_a_schedule_has_its_period() -> None:
+    """A shorter one would miss runs that are not due yet; a longer one would find a missing run late."""
+    seconds = {"rate(5 minutes)": 300, "rate(15 minutes)": 900, "cron(5 * * * ? *)": 3600}
+    for function, each in load_template()["Resources"].items():
+        for event in each.get("Properties", {}).get("Events", {}).values():
+            if event["Type"] == "Schedule":
+                name = function.removesuffix("Function")
+                periods = {METRIC_ALARMS[f"{name}{of}"]["Period"] for of in ("NotRun", "Errors")}
+                assert periods == {seconds[event["Properties"]["Schedule"]]}, name
+
+
+def test_the_rule_of_a_composite_alarm_can_be_read() -> None:
+    """CloudWatch reads it at the deployment: children, joined by AND, OR and parentheses."""
+    for name, composite in COMPOSITES.items():
+        expression = re.sub(r"ALARM\(\$\{\w+\}\)", "x", rule_of(composite))
+        assert set(re.findall(r"\w+", expression)) <= {"x", "AND", "OR", "NOT"}, name
+        ast.parse(expression.lower(), mode="eval")
 
 
 def test_every_metric_that_is_documented_is_counted() -> None:
