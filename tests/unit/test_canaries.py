@@ -21,11 +21,13 @@ import boto3
 import pytest
 
 from local.samples import logical_id_of
+from onecharge.orders.ids import order_id_of
 from onecharge.runtime.functions import lambda_handler
 from stripe_standin.webhook_endpoints import signature
 from tests.support import canaries
 from tests.support.canaries import API_KEY, CARD, CLIENT_SECRET, EMAIL, FED, JSON, OPAQUE, SIGNING_SECRET, found_in
 from tests.support.harness import PROJECT, LambdaContext, create_table, load_template
+from tests.support.samples import STREAMED, api_event, outcome_body, stream_record, stripe_event, unsigned
 
 FUNCTIONS = sorted(path.name for path in (PROJECT / "events").iterdir())
 ASK_STRIPE = [
@@ -221,8 +223,64 @@ def value_of(variable: str, template_value: str) -> str:
 
 
 def samples_of(function: str) -> list[tuple[str, dict[str, Any]]]:
+    """Those in events/, and others that hold what these do not."""
     paths = sorted((PROJECT / "events" / function).glob("*.json"))
-    return [(path.stem, json.loads(path.read_text())) for path in paths]
+    return [(path.stem, json.loads(path.read_text())) for path in paths] + OTHERS.get(function, list)()
+
+
+def read(name: str) -> dict[str, Any]:
+    return dict(json.loads((PROJECT / "events" / f"{name}.json").read_text()))
+
+
+def other_requests() -> list[tuple[str, dict[str, Any]]]:
+    """The other routes, a refund of the staff's, a request without a key."""
+    order_id = order_id_of("cus_sample", "sample-key-1")
+    staff = api_event(read("orders_api/pay_again"), "POST", f"/orders/{order_id}/refunds", {"amount": 99999999})
+    staff["requestContext"]["authorizer"]["jwt"]["claims"] |= {"sub": "staff_sample", "scope": "onecharge/refund"}
+    keyless = read("orders_api/place_order")
+    del keyless["headers"]["idempotency-key"]
+    gets = [api_event(read("orders_api/place_order"), "GET", path) for path in (f"/orders/{order_id}", "/prices")]
+    listed = api_event(read("orders_api/place_order"), "GET", "/orders") | {"queryStringParameters": {"limit": "10"}}
+    cancel = api_event(read("orders_api/pay_again"), "POST", f"/orders/{order_id}/cancel", {})
+    return [(str(event["rawPath"]), event) for event in (staff, keyless, *gets, listed, cancel)]
+
+
+def other_outcomes() -> list[tuple[str, dict[str, Any]]]:
+    [record] = read("update_order/payment_succeeded")["Records"]
+    bodies = {
+        "declined": outcome_body(
+            read, "payment.declined", decline_code="generic_decline", advice_code="try_again_later"
+        ),
+        "failed": outcome_body(read, "refund.failed", failure_code="charge_already_refunded"),
+    }
+    return [(name, {"Records": [record | {"body": body}]}) for name, body in bodies.items()]
+
+
+def other_events_of_stripe() -> list[tuple[str, dict[str, Any]]]:
+    """A decline, a dispute, one of another shop's, one that points to its object, one that nobody has signed."""
+    error = {"type": "card_error", "code": "payment_intent_authentication_failure", "message": "Not authenticated."}
+    thin = {"id": "mtr_1", "type": "billing.meter", "url": "/v1/billing/meters/mtr_1"}
+    type_ = "v1.billing.meter.error_report_triggered"
+    made = [
+        stripe_event(read, "payment_intent.payment_failed", last_payment_error=error),
+        stripe_event(read, "charge.dispute.created", object="dispute", payment_intent="pi_1", reason="fraudulent"),
+        stripe_event(read, "payment_intent.succeeded", metadata={"invoice": "42"}),
+        unsigned(read),
+    ]
+    body = {"id": "evt_1", "object": "v2.core.event", "type": type_, "livemode": False, "related_object": thin}
+    return [(str(number), event) for number, event in enumerate([*made, made[0] | {"body": json.dumps(body)}])]
+
+
+def other_changes() -> list[tuple[str, dict[str, Any]]]:
+    return [(name, {"Records": [stream_record(read, name)]}) for name in STREAMED]
+
+
+OTHERS: Mapping[str, Callable[[], list[tuple[str, dict[str, Any]]]]] = {
+    "orders_api": other_requests,
+    "update_order": other_outcomes,
+    "stripe_webhook": other_events_of_stripe,
+    "publish_events": other_changes,
+}
 
 
 def fed(event: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
