@@ -55,7 +55,7 @@ def charged(stripe: ShopStripe) -> ShopStripe:
     intent = PaymentIntent(PAYMENT_INTENT, AMOUNT_MINOR, "eur", account.now, {"order_id": ORDER_ID})
     account.all(PaymentIntent)[intent.id] = intent
     payment_intents.emit_change(account, intent, "created")
-    card = payment_methods.find(account, "pm_card_visa")
+    card = payment_methods.resolve(account, "pm_card_visa")
     attempts.attempt(account, intent, card, Request("POST", f"/v1/payment_intents/{intent.id}/confirm", {}))
     return stripe
 
@@ -138,6 +138,7 @@ class RefundWorld(World):
         super().__post_init__()
         self.dynamodb.tables[PAYMENTS] = {(ORDER_ID,): paid()}
         charged(self.stripe)
+        self.stripe.engine.behavior.stores_refused_refunds = self.choices.happens(0.5)
         self.charges_seen = len(self.stripe.charges)
         self.events_sent = len(self.stripe.events)
         self.clients = [client_of(self.stripe, account=account) for account in (0, 1)]

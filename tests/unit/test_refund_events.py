@@ -148,10 +148,10 @@ def test_a_refund_that_is_made_after_it_failed_raises_an_alarm(service: RefundHa
     """The rules exclude it; if it happens, a person has to see it."""
     by_hand = service.made_by_hand(AMOUNT_MINOR)
     service.deliver()
-    by_hand.status = "failed"
-    service.made_by_hand(400, refund_id=REFUND_ID)
+    service.stripe.return_refund(by_hand)
+    made = service.made_by_hand(400, refund_id=REFUND_ID)
     service.counted.clear()
-    assert service.happens(stripe_refund_id="re_1") is RefundDiscrepancy.MADE_AFTER_FAILED
+    assert service.happens(stripe_refund_id=made.id) is RefundDiscrepancy.MADE_AFTER_FAILED
     assert (service.row["state"], "Alarm" in service.counted) == ("FAILED", True)
 
 
