@@ -15,7 +15,7 @@ from enum import StrEnum
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, PaymentOutcomeEvent, reason_of
+from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, reason_of
 from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import StoredRefund
@@ -66,12 +66,11 @@ def _advise(stack: Stack, letter: DeadLetter) -> Advice:
         return advise_unreadable(reason_of(invalid), order)
     if isinstance(event, OrderPlacedEvent | CancelRequestedEvent):
         return advise_request(event, order)
-    if isinstance(event, PaymentOutcomeEvent):
+    if not isinstance(event, RefundRequestedEvent | RefundOutcomeEvent):
         return advise_outcome(order)
-    key = {"order_id": event.data.order_id, "refund_id": event.data.refund_id}
-    item = stack.item("OrderRefundsTable", **key)
+    item = stack.item("OrderRefundsTable", order_id=event.data.order_id, refund_id=event.data.refund_id)
     refund = StoredRefund.from_item(item) if item else None
-    return advise_outcome(refund) if isinstance(event, RefundOutcomeEvent) else advise_refund(event, refund)
+    return advise_refund(event, refund) if isinstance(event, RefundRequestedEvent) else advise_outcome(refund)
 
 
 def advise_unreadable(reason: str, order: StoredOrder | None) -> Advice:

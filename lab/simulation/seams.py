@@ -459,8 +459,9 @@ class SeamWorld(BaseWorld):
         checkpoint = checkpoints.read()
         assert checkpoint is not None  # reconciler_has_run
         checkpoints.write(checkpoint.reading_since(T0))
-        [result] = self.emit_page(self.payments, self.orders, after=None, now=self.clock())[0] or [("", "nothing")]
-        self._note(f"restore: {result[1]}", f"restore: {result[1]}")
+        page, _ = self.emit_page(self.payments, self.orders, after=None, now=self.clock())
+        result = page[0][1] if page else "nothing"
+        self._note(f"restore: {result}", f"restore: {result}")
         self.run_until_idle()
 
     # ------------------------------------------------------------ invariants
