@@ -15,8 +15,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lab.simulation.choices import SeededChoices
-from lab.simulation.service import INDEXES, PAYMENTS, PAYMENTS_STATE, TABLES, PaymentService
-from lab.simulation.world import DAY, T0, BaseWorld, Violation
+from lab.simulation.service import INDEXES, PAYMENTS_STATE, TABLES, PaymentService
+from lab.simulation.world import BaseWorld, Violation
 from onecharge.contract.events import Event, EventType, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.ids import order_id_of
@@ -46,6 +46,7 @@ from republish.republish import Republisher
 from republish.waiting import waiting_orders
 from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.dynamodb import Item, MemoryDynamoDB
+from tests.shop.paid_order import DAY, PAYMENTS, T0
 from tests.shop.stripe import ShopStripe, client_of
 from tests.support.silent import SILENT
 from update_order.orders import update_order

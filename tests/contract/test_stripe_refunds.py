@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from lab.simulation.refunds import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, charged
 from onecharge.payments.charges import gateway as charges_gateway
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import FrozenRefund, RefundResponseKind, kind_of
@@ -16,6 +15,7 @@ from stripe_standin.admin import StandInAdmin
 from stripe_standin.faults import Fault
 from stripe_standin.server import running_standin
 from tests.shop.dynamodb import NoFaults
+from tests.shop.paid_order import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, charged
 from tests.shop.stripe import ShopStripe, client_of
 from tests.support.builders import PATIENT
 

@@ -4,16 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lab.simulation.refunds import (
-    BOUNDS,
-    ORDER_ID,
-    PAYMENT_INTENT,
-    charged,
-    paid,
-    requested,
-)
-from lab.simulation.service import PAYMENTS, REFUNDS
-from lab.simulation.world import T0
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.payments.apply_event import RefundDiscrepancy, apply_event
 from onecharge.payments.charges.gateway import StripeGateway
@@ -29,6 +19,17 @@ from onecharge.runtime.parallel import one_after_another
 from refund_charge.refund import refund_charge
 from stripe_standin.refunds import Refund
 from tests.shop.dynamodb import Faults, MemoryDynamoDB
+from tests.shop.paid_order import (
+    BOUNDS,
+    ORDER_ID,
+    PAYMENT_INTENT,
+    PAYMENTS,
+    REFUNDS,
+    T0,
+    charged,
+    paid,
+    requested,
+)
 from tests.shop.stripe import ShopStripe, client_of
 from tests.support.silent import SILENT
 from tests.support.tools import charge_tools, reconcile_tools, refund_tools

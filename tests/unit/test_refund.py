@@ -5,13 +5,12 @@ from typing import Any, NoReturn
 
 import pytest
 
-from lab.simulation.refunds import AMOUNT_MINOR, HOUR, ORDER_ID, PAYMENT_INTENT, charged
-from lab.simulation.world import DAY, T0
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import SPENT_KEY_SECONDS, FrozenRefund
 from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from onecharge.runtime.consumer import BackOff, Done
+from tests.shop.paid_order import AMOUNT_MINOR, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, T0, charged
 from tests.shop.stripe import SdkObject, ShopStripe, client_of, sdk_error
 from tests.support.refund_harness import EVENT, REFUND_ID, RefundHarness, crash, requested_with
 

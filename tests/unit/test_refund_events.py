@@ -3,7 +3,6 @@
 import pytest
 import stripe
 
-from lab.simulation.refunds import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, paid
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.apply_event import RefundDiscrepancy
 from onecharge.payments.charges.protocol import StripeIntent
@@ -12,6 +11,7 @@ from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.protocol import refund_id_of_canceled_order
 from onecharge.payments.stripe_events import EventDeferred
 from onecharge.runtime.consumer import BackOff, Done
+from tests.shop.paid_order import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, paid
 from tests.support.refund_harness import REFUND_ID, RefundHarness, crash
 
 INTENT = StripeIntent(PAYMENT_INTENT, "succeeded", AMOUNT_MINOR, "EUR")

@@ -165,6 +165,7 @@ def test_a_customers_page_confirms_what_waits_for_it() -> None:
     intent = account.created()
     account.confirm(ASKS)
     assert account.stripe.bank_decides(intent, pays=False)
+    assert intent.last_payment_error is not None
     assert intent.last_payment_error["code"] == "payment_intent_authentication_failure"
     assert account.stripe.customer_confirms("guessed", GOOD) is None
     assert account.stripe.customer_confirms(intent.client_secret, GOOD) is intent
