@@ -121,7 +121,7 @@ class SurvivalWorld:
             queue=self,
         )
 
-    # ------------------------------------------------------------ called by DynamoDB and Stripe in memory
+    # ------------------------------------------------------------ called by DynamoDB in memory and Stripe in process
 
     def now(self) -> int:
         return self.time

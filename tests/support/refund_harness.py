@@ -1,4 +1,4 @@
-"""refund_charge in one process: deliveries and events of an order's refunds, over DynamoDB and Stripe in memory."""
+"""refund_charge: deliveries and events of an order's refunds, over DynamoDB in memory and Stripe in process."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

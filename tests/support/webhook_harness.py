@@ -1,4 +1,4 @@
-"""stripe_webhook behind its route: signed events in, over a DynamoDB and a Stripe in memory."""
+"""stripe_webhook behind its route: signed events in, over a DynamoDB in memory and Stripe in process."""
 
 import json
 import time
@@ -57,7 +57,7 @@ class SigningSecrets:
 
 @dataclass
 class WebhookHarness:
-    """The function behind its route, with a Payments table and a Stripe in memory."""
+    """The function behind its route, with a Payments table and Stripe in process."""
 
     log: Log
     sample: Sample

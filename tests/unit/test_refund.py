@@ -1,4 +1,4 @@
-"""A claimed refund is made once: each path of `refund`, over DynamoDB and Stripe in memory."""
+"""A claimed refund is made once: each path of `refund`, over DynamoDB in memory and Stripe in process."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn
