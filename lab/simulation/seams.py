@@ -2,8 +2,9 @@
 
 The code that runs is the deployed code: the API's writes, the mapping of publish_events, charge_order, update_order,
 republish, reconcile, `ops restore outcomes` and `ops review`, over DynamoDB in memory and Stripe in process. Each
-delivery runs as a whole; world.py interleaves them. What goes wrong is what lies between: events are lost, late and repeated; either
-service's item is lost, or is an older version of itself; the client uses its key again, for the same cart or another.
+delivery runs as a whole; world.py interleaves them. What goes wrong is what lies between: events are lost, late and
+repeated; either service's item is lost, or is an older version of itself; the client uses its key again, for the same
+cart or another.
 """
 
 from collections.abc import Callable, Mapping, Sequence
