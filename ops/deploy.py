@@ -185,7 +185,7 @@ def _next(stack: Stack, is_well: bool) -> list[str]:
     return [
         "",
         f"API            {stack.output('ApiUrl')}",
-        f"a token        STACK={stack.name} deploy/token.sh CUSTOMER",
+        f"a token        .venv/bin/python -m ops --stack {stack.name} token CUSTOMER",
         *([f"customers      sign in at {pool}, client {stack.output('CustomersClientId')}"] if pool else []),
         "next           set AlarmEmail (PARAMETERS=AlarmEmail=you@…), then docs/guides/api.md: a first order with curl",
         *([] if is_well else [f"not well       see above; `make deploy STACK={stack.name}` goes on from here"]),

@@ -1,4 +1,4 @@
-"""Print an access token, by client credentials, for a machine or a test: `deploy/token.sh` is this command.
+"""Print an access token, by client credentials, for a machine or a test.
 
 The issuer chooses the subject (OAuth 2.0, RFC 6749, section 4.4): the customer is not looked at. Of an issuer of your
 own the environment names TOKEN_ENDPOINT, CLIENT_ID and CLIENT_SECRET, and TOKEN_AUDIENCE if the issuer asks for one.
