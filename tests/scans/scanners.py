@@ -80,7 +80,7 @@ class Scanners:
     @property
     def templates(self) -> list[Path]:
         """Every CloudFormation template."""
-        found = sorted([*self.project.glob("*.yaml"), *self.project.glob(".github/*.yaml")])
+        found = sorted([*self.project.glob("*.yaml"), *self.project.glob("ops/*.yaml")])
         return [path for path in found if "\nResources:" in path.read_text()]
 
     @property
