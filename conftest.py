@@ -17,7 +17,7 @@ from local.stack import Stack, running_stack
 from tests.support.aws_in_process import SharedClients
 from tests.support.deployed import CannotRun, deployed_stack
 from tests.support.harness import PROJECT, LambdaContext, Log, Sample, create_table
-from tests.support.stacks import DRILLED, FIFO, OPERATED, STANDARD
+from tests.support.stacks import FIFO, OPERATED, STANDARD
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
         forget_aws_account(os.environ)
 
 
-_SERVERS = (STANDARD, FIFO, OPERATED, DRILLED, "dynamodb_local")
+_SERVERS = (STANDARD, FIFO, OPERATED, "dynamodb_local")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -181,13 +181,6 @@ def standard_stack(stack_dir: Path, pytestconfig: pytest.Config) -> Iterator[Sta
 def operated_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The real template on an emulator of its own, once for all tests that nobody else may run beside."""
     with _unscheduled_stack(tmp_path_factory.mktemp("operated-stack")) as stack:
-        yield stack
-
-
-@pytest.fixture(scope="session")
-def drilled_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The real template on an emulator of its own, for drills and searches that take minutes."""
-    with _unscheduled_stack(tmp_path_factory.mktemp("drilled-stack")) as stack:
         yield stack
 
 

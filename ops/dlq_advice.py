@@ -4,9 +4,8 @@
     DISCARD   it has nothing left to do
     KEEP      leave it in the DLQ: a person, a later time or another message comes first
 
-It saves a person a useless redrive. No promise about money rests on it: the worker that receives the message asks the
-payment's row and Stripe itself (dlq_letters.py says why). An outcome moves no money, and the order ignores a stale one:
-it is sent back.
+It saves a person a useless redrive. No promise about money rests on it: the worker that receives the message asks row
+and Stripe itself (dlq_letters.py says why). An outcome is sent back: the order ignores a stale one.
 """
 
 from dataclasses import dataclass
@@ -15,9 +14,9 @@ from enum import StrEnum
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, PaymentOutcomeEvent, reason_of
+from onecharge.contract.events import CancelRequestedEvent, EventType, OrderPlacedEvent, reason_of
 from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState
-from onecharge.contract.states import OrderStatus
+from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
@@ -66,12 +65,15 @@ def _advise(stack: Stack, letter: DeadLetter) -> Advice:
         return advise_unreadable(reason_of(invalid), order)
     if isinstance(event, OrderPlacedEvent | CancelRequestedEvent):
         return advise_request(event, order)
-    if isinstance(event, PaymentOutcomeEvent):
-        return advise_outcome(order)
-    key = {"order_id": event.data.order_id, "refund_id": event.data.refund_id}
-    item = stack.item("OrderRefundsTable", **key)
+    if not isinstance(event, RefundRequestedEvent | RefundOutcomeEvent):
+        row = stack.item("PaymentsTable", order_id=event.data.order_id)
+        is_over = (
+            event.type == EventType.PAYMENT_NEEDS_REVIEW and row and row["state"]["S"] != PaymentState.NEEDS_REVIEW
+        )
+        return advise_outcome(order, is_over=bool(is_over))
+    item = stack.item("OrderRefundsTable", order_id=event.data.order_id, refund_id=event.data.refund_id)
     refund = StoredRefund.from_item(item) if item else None
-    return advise_outcome(refund) if isinstance(event, RefundOutcomeEvent) else advise_refund(event, refund)
+    return advise_refund(event, refund) if isinstance(event, RefundRequestedEvent) else advise_outcome(refund)
 
 
 def advise_unreadable(reason: str, order: StoredOrder | None) -> Advice:
@@ -109,8 +111,10 @@ def advise_refund(event: RefundRequestedEvent, refund: StoredRefund | None) -> A
     return Advice(Action.DISCARD, f"the refund is {refund.status}: nothing to do")
 
 
-def advise_outcome(of: StoredOrder | StoredRefund | None) -> Advice:
-    """Of a message with the outcome of a payment or a refund."""
+def advise_outcome(of: StoredOrder | StoredRefund | None, *, is_over: bool = False) -> Advice:
+    """Of a message with the outcome of a payment or a refund; `is_over`: of a review that a person has ended since."""
+    if is_over:
+        return Advice(Action.DISCARD, "the payment needs no review any more")
     if of is None:
         return Advice(Action.KEEP, "the order service has no such order or refund: was its table restored?")
     return Advice(Action.REDRIVE, f"it is {of.status}, takes it once, and ignores it if it knows better")

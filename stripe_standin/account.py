@@ -77,6 +77,8 @@ class Behavior:
     reference, "Confirm a PaymentIntent")."""
     late_refund_seconds: float = 600.0
     """When a refund of pm_card_pendingRefund succeeds, and one of pm_card_refundFail fails."""
+    stores_refused_refunds: bool = True
+    """Whether a key replays that there is too little left to refund. Otherwise a retry may be executed."""
 
 
 @dataclass

@@ -30,6 +30,9 @@ class IdempotencyKeys:
     def __contains__(self, key: object) -> bool:
         return key in self._stored
 
+    def __len__(self) -> int:
+        return len(self._stored)
+
     def begin(self, request: Request, now: float) -> Response | None:
         """Returns the replay of a stored response; None if the key is new, which is then in use.
 

@@ -169,12 +169,13 @@ def _charge_to_refund(account: Account, parameters: Mapping[str, str]) -> Charge
 
 def _amount_to_refund(account: Account, charge: Charge, requested: int | None) -> int:
     left = charge.amount - charge.amount_refunded
+    error = refused if account.behavior.stores_refused_refunds else invalid
     if is_charged_back(account, charge):
-        raise refused(f"Charge {charge.id} has been charged back; cannot issue a refund.", code="charge_disputed")
+        raise error(f"Charge {charge.id} has been charged back; cannot issue a refund.", code="charge_disputed")
     if left == 0:
-        raise refused(f"Charge {charge.id} has already been refunded.", code="charge_already_refunded")
+        raise error(f"Charge {charge.id} has already been refunded.", code="charge_already_refunded")
     if requested is not None and requested > left:
-        raise refused(
+        raise error(
             f"Refund amount ({display(requested, charge.currency)}) is greater than unrefunded amount on charge "
             f"({display(left, charge.currency)})",
             param="amount",

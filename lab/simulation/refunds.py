@@ -7,35 +7,36 @@ return them.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from lab.simulation.service import BOUNDS as BOUNDS
-from lab.simulation.service import PAYMENTS, REFUNDS, RowKey
-from lab.simulation.world import DAY, T0, Scenario, Violation, World
-from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent, RefundState
-from onecharge.contract.states import PaymentState
+from lab.simulation.service import RowKey
+from lab.simulation.world import Scenario, Violation, World
+from onecharge.contract.refunds import RefundRequestedEvent, RefundState
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.refund import RefundSteps
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.runtime.consumer import Consumer, Disposition
-from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.parallel import one_after_another
 from refund_charge.refund import refund_charge
-from stripe_standin import attempts, payment_intents, payment_methods
-from stripe_standin.messages import Request
-from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.refunds import Refund
 from tests.shop.dynamodb import Item
+from tests.shop.paid_order import (
+    DAY,
+    HOUR,
+    ORDER_ID,
+    PAYMENT_INTENT,
+    PAYMENTS,
+    REFUNDS,
+    T0,
+    charged,
+    paid,
+    requested,
+)
 from tests.shop.stripe import REFUND_FAULTS, ShopStripe, client_of
 from tests.support.silent import SILENT
 from tests.support.tools import refund_tools
 
-HOUR = 3600
-ORDER_ID = "ord_" + "a" * 32
-PAYMENT_INTENT = "pi_0"
-AMOUNT_MINOR = 1099
 AMOUNTS_MINOR = (400, 400, 299)
 """Together all of the order's 1099."""
 WORKER_LIVES_SECONDS = 50 * 60
@@ -46,57 +47,9 @@ FAULTS = REFUND_FAULTS - {"500, executed a day later", "500, executed two days l
 """What a request to Stripe may meet, wherever rows may be lost: nothing is executed once its key may be forgotten."""
 
 
-# ---------------------------------------------------------------- Stripe and the payment
-
-
-def charged(stripe: ShopStripe) -> ShopStripe:
-    """Stripe has charged the order with its first PaymentIntent."""
-    account = stripe.ours
-    intent = PaymentIntent(PAYMENT_INTENT, AMOUNT_MINOR, "eur", account.now, {"order_id": ORDER_ID})
-    account.all(PaymentIntent)[intent.id] = intent
-    payment_intents.emit_change(account, intent, "created")
-    card = payment_methods.find(account, "pm_card_visa")
-    attempts.attempt(account, intent, card, Request("POST", f"/v1/payment_intents/{intent.id}/confirm", {}))
-    return stripe
-
-
 def live(stripe: ShopStripe, refund_id: str) -> list[Refund]:
     """The refunds of this id that are not returned."""
     return [each for each in stripe.refunds if each.is_live and each.metadata.get("refund_id") == refund_id]
-
-
-def requested(number: int, amount_minor: int) -> RefundRequestedEvent:
-    """The order service's event."""
-    asked = RefundRequested(
-        order_id=ORDER_ID,
-        refund_id=f"rfd_{number:032x}",
-        attempt=1,
-        amount_minor=amount_minor,
-        currency="EUR",
-        requested_at=datetime.fromtimestamp(T0, UTC),
-    )
-    return RefundRequestedEvent.of(asked, correlation_id="c")
-
-
-def paid(state: PaymentState = PaymentState.SUCCEEDED) -> Item:
-    """The payment's row."""
-    return to_item(
-        {
-            "order_id": ORDER_ID,
-            "attempt": 1,
-            "state": state,
-            "generation": 0,
-            "payment_intent_id": PAYMENT_INTENT,
-            "amount_minor": AMOUNT_MINOR,
-            "currency": "EUR",
-            "customer_id": "cus_1",
-            "placed_at": T0 - DAY,
-            "correlation_id": "c",
-            "claimed_at": T0 - DAY,
-            "lease_expires_at": 0,
-            "revision": 3,
-        }
-    )
 
 
 # ---------------------------------------------------------------- a schedule
@@ -138,6 +91,7 @@ class RefundWorld(World):
         super().__post_init__()
         self.dynamodb.tables[PAYMENTS] = {(ORDER_ID,): paid()}
         charged(self.stripe)
+        self.stripe.engine.behavior.stores_refused_refunds = self.choices.happens(0.5)
         self.charges_seen = len(self.stripe.charges)
         self.events_sent = len(self.stripe.events)
         self.clients = [client_of(self.stripe, account=account) for account in (0, 1)]

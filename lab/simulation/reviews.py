@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from lab.simulation.choices import Choices, SeededChoices
 from lab.simulation.scenarios import ATTACKS
-from lab.simulation.service import IN_WORK, MAY_BECOME, PAYMENTS, REVIEW, RowKey, RowView, State
+from lab.simulation.service import IN_WORK, MAY_BECOME, REVIEW, RowKey, RowView, State
 from lab.simulation.service import RECONCILE_BOUNDS as PERSON_BOUNDS
 from lab.simulation.world import Scenario, Violation, World
 from onecharge.runtime.dynamodb import from_item
@@ -20,6 +20,7 @@ from ops.resolutions import Reopen, Resolution
 from ops.resolver import Resolved, Resolver, Review, ReviewStore
 from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.dynamodb import Item
+from tests.shop.paid_order import PAYMENTS
 
 _HOUR = 3600
 _REVIEWS_MAX = 6

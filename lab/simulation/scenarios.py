@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from lab.simulation.world import DAY, Scenario
+from lab.simulation.world import Scenario
+from tests.shop.paid_order import DAY
 
 _GOOD, _DECLINED, _3DS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
 _UNKNOWN, _FICKLE = "pm_unknown", "pm_fickle"
@@ -271,7 +272,8 @@ ATTACKS: dict[str, Scenario] = {
     ),
     "a fickle card, harsh Stripe, rows lost and stale": replace(
         _ATTACK,
-        orders=((_FICKLE, _FICKLE, _GOOD),),
+        # The second order's row may be lost after its decline and its keys forgotten: then the same attempt is charged.
+        orders=((_FICKLE, _FICKLE, _GOOD), (_FICKLE,)),
         harsh_stripe=True,
         zombies=True,
         row_loss_probability=0.01,

@@ -1,9 +1,10 @@
 """The seams between the two services: one order, its payment, and the events between them, from choices.
 
 The code that runs is the deployed code: the API's writes, the mapping of publish_events, charge_order, update_order,
-republish, reconcile, `ops restore outcomes` and `ops review`, over DynamoDB and Stripe in memory. Each delivery runs as
-a whole; world.py interleaves them. What goes wrong is what lies between: events are lost, late and repeated; either
-service's item is lost, or is an older version of itself; the client uses its key again, for the same cart or another.
+republish, reconcile, `ops restore outcomes` and `ops review`, over DynamoDB in memory and Stripe in process. Each
+delivery runs as a whole; world.py interleaves them. What goes wrong is what lies between: events are lost, late and
+repeated; either service's item is lost, or is an older version of itself; the client uses its key again, for the same
+cart or another.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +16,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lab.simulation.choices import SeededChoices
-from lab.simulation.service import INDEXES, PAYMENTS, PAYMENTS_STATE, TABLES, PaymentService
-from lab.simulation.world import DAY, T0, BaseWorld, Violation
+from lab.simulation.service import INDEXES, PAYMENTS_STATE, TABLES, PaymentService
+from lab.simulation.world import BaseWorld, Violation
 from onecharge.contract.events import Event, EventType, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.ids import order_id_of
@@ -46,6 +47,7 @@ from republish.republish import Republisher
 from republish.waiting import waiting_orders
 from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.dynamodb import Item, MemoryDynamoDB
+from tests.shop.paid_order import DAY, PAYMENTS, T0
 from tests.shop.stripe import ShopStripe, client_of
 from tests.support.silent import SILENT
 from update_order.orders import update_order
@@ -459,8 +461,9 @@ class SeamWorld(BaseWorld):
         checkpoint = checkpoints.read()
         assert checkpoint is not None  # reconciler_has_run
         checkpoints.write(checkpoint.reading_since(T0))
-        [result] = self.emit_page(self.payments, self.orders, after=None, now=self.clock())[0] or [("", "nothing")]
-        self._note(f"restore: {result[1]}", f"restore: {result[1]}")
+        page, _ = self.emit_page(self.payments, self.orders, after=None, now=self.clock())
+        result = page[0][1] if page else "nothing"
+        self._note(f"restore: {result}", f"restore: {result}")
         self.run_until_idle()
 
     # ------------------------------------------------------------ invariants

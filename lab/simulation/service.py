@@ -32,18 +32,16 @@ from reconcile.run import FINALIZING_SECONDS as FINALIZING_SECONDS
 from reconcile.run import ReconcileRun
 from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.dynamodb import Item, MemoryDynamoDB
+from tests.shop.paid_order import BOUNDS, PAYMENTS, REFUNDS
 from tests.shop.stripe import SdkObject, thin
 from tests.support.silent import SILENT
 from tests.support.tools import NO_RATE_LIMIT, charge_tools, reconcile_tools
 
-BOUNDS = TimeBounds.of(30)
 RECONCILE_BOUNDS = TimeBounds.of(240)
 WEBHOOK_BOUNDS = TimeBounds.of(20)
 PAGE_BOUNDS = TimeBounds.of(15)
 """How long each function may run, as template.yaml says."""
-PAYMENTS = "Payments"
 PAYMENTS_STATE = "PaymentsState"
-REFUNDS = "Refunds"
 TABLES: Mapping[str, tuple[str, ...]] = {
     PAYMENTS: ("order_id",),
     PAYMENTS_STATE: ("name",),

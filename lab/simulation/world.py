@@ -14,7 +14,6 @@ from greenlet import greenlet
 
 from lab.simulation.choices import Choices
 from lab.simulation.service import (
-    BOUNDS,
     CANCELED,
     DECLINED,
     FINALIZING_SECONDS,
@@ -25,7 +24,6 @@ from lab.simulation.service import (
     NEVER_REPORTED,
     PAGE_BOUNDS,
     PAID,
-    PAYMENTS,
     RECONCILE_BOUNDS,
     REPORTED_OF_LOST_ROWS,
     REVIEW,
@@ -50,6 +48,7 @@ from stripe_standin.messages import Request, Response
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod
 from tests.shop.dynamodb import Item, MemoryDynamoDB
+from tests.shop.paid_order import BOUNDS, DAY, PAYMENTS, T0
 from tests.shop.stripe import BY_CUSTOMER, CARDS, REASONS_BY_HAND, ShopStripe, client_of
 from tests.support.silent import SILENT
 from tests.support.tools import RateOf
@@ -58,8 +57,6 @@ FICKLE = "pm_fickle"
 """A card whose issuer says one thing now and another later."""
 VISIBILITY_SECONDS = 180
 MAX_RECEIVE_COUNT = 500
-T0 = 1_800_000_000
-DAY = 24 * 3600
 RECONCILE_EVERY_SECONDS = 1800
 _FAULTY_STEPS_MAX = 1000
 _CANCELS_MAX = 3

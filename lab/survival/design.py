@@ -85,6 +85,7 @@ def payment_of(order: Mapping[str, Any]) -> dict[str, Any]:
         "currency": order["currency"].lower(),
         "payment_method": order["payment_method"],
         "confirm": True,
+        "allowed_payment_method_types": ["card"],
         "metadata": {"order_id": order["order_id"], "customer_id": order["customer_id"]},
     }
 

@@ -8,7 +8,6 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from charge_order.app import ORDER_EVENT
 from charge_order.order_placed import charge_order
-from lab.simulation.service import PAYMENTS
 from lab.simulation.world import MAX_RECEIVE_COUNT
 from lab.survival.design import Clients, Design, Handler
 from lab.survival.published_designs import (
@@ -28,6 +27,7 @@ from onecharge.payments.instruments import Instruments
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.queues import Delivery
+from tests.shop.paid_order import PAYMENTS
 from tests.support.silent import SILENT
 from tests.support.tools import charge_tools
 

@@ -117,7 +117,7 @@ _STRIPE_FAULTS = {
     FaultKind.SERVER_ERROR: "500 before",
     FaultKind.SERVER_ERROR_CHARGES_LATER: "500, executed later",
 }
-"""As the simulation's Stripe names them."""
+"""As the shop's Stripe names them."""
 
 
 class FaultInjector:

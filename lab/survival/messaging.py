@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.simulation.service import BOUNDS
-from lab.simulation.world import T0, VISIBILITY_SECONDS
+from lab.simulation.world import VISIBILITY_SECONDS
 from lab.survival.design import DAY_SECONDS, Design
 from tests.shop.dynamodb import Item
+from tests.shop.paid_order import BOUNDS, T0
 
 TIMEOUT_SECONDS = BOUNDS.function_timeout_seconds
 _STREAM_BACKOFF_MAX_SECONDS = 300

@@ -11,12 +11,12 @@ from typing import Any
 
 from lab.publish import as_lines
 from lab.simulation.choices import SeededChoices
-from lab.simulation.world import T0
 from lab.survival.design import Design
 from lab.survival.designs import DESIGNS
 from lab.survival.faults import FAULTS, Fault
 from lab.survival.libraries import VirtualClock, virtual_clock
 from lab.survival.world import SurvivalWorld
+from tests.shop.paid_order import T0
 
 RESULTS = Path(__file__).with_name("results.json")
 _CHUNK = 500

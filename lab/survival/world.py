@@ -26,7 +26,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from greenlet import greenlet
 
 from lab.simulation.choices import Choices
-from lab.simulation.world import T0, VISIBILITY_SECONDS, Crash, switch_to_scheduler
+from lab.simulation.world import VISIBILITY_SECONDS, Crash, switch_to_scheduler
 from lab.survival.design import DAY_SECONDS, Clients, Design
 from lab.survival.faults import Fault, FaultInjector, FaultKind
 from lab.survival.libraries import RetryingClient
@@ -34,6 +34,7 @@ from lab.survival.messaging import TIMEOUT_SECONDS, Message, Messaging
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.runtime.queues import Delivery
 from tests.shop.dynamodb import Item, MemoryDynamoDB
+from tests.shop.paid_order import T0
 from tests.shop.stripe import ShopStripe, client_of
 
 _TTL_DELETES_WITHIN_SECONDS = 2 * DAY_SECONDS
@@ -120,7 +121,7 @@ class SurvivalWorld:
             queue=self,
         )
 
-    # ------------------------------------------------------------ called by DynamoDB and Stripe in memory
+    # ------------------------------------------------------------ called by DynamoDB in memory and Stripe in process
 
     def now(self) -> int:
         return self.time

@@ -9,7 +9,7 @@ import pytest
 
 from lab.simulation.choices import SeededChoices
 from lab.simulation.explore import explored
-from lab.simulation.refunds import FAULTS, HOUR, Break, RefundScenario, RefundWorld, live
+from lab.simulation.refunds import FAULTS, Break, RefundScenario, RefundWorld, live
 from lab.simulation.stored import is_caught
 from lab.simulation.world import violation_of
 from onecharge.contract.refunds import RefundState
@@ -20,6 +20,7 @@ from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refun
 from onecharge.payments.refunds.refund import RefundSteps
 from onecharge.payments.stripe_events import ChargeRefundedEvent, RefundEvent, StripeEvent
 from onecharge.payments.stripe_responses import Failure, ResponseKind
+from tests.shop.paid_order import HOUR
 
 SCHEDULES, SCHEDULES_NIGHTLY = 750, 3_000
 SCHEDULES_FOR_A_MUTANT = 6_000
@@ -150,7 +151,7 @@ def no_lookup(world: RefundWorld) -> None:
 def a_lookup_of_all_refunds_of_the_order(world: RefundWorld) -> None:
     class Undiscerning(StripeRefunds):
         def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[FoundRefund]:
-            every = {each.metadata.to_dict().get("refund_id", "") for each in world.stripe.refunds}
+            every = {each.metadata.get("refund_id", "") for each in world.stripe.refunds}
             return [
                 each
                 for other in sorted(every)

@@ -16,9 +16,10 @@ from lab.simulation.explore import (
 from lab.simulation.mutants import MUTANTS
 from lab.simulation.scenarios import SCENARIOS
 from lab.simulation.stored import is_caught
-from lab.simulation.world import DAY, T0, Scenario, Violation, World
+from lab.simulation.world import Scenario, Violation, World
 from onecharge.contract.states import PaymentState
 from onecharge.runtime.consumer import BACKOFF_CAP_SECONDS
+from tests.shop.paid_order import DAY, T0
 
 SCHEDULES, SCHEDULES_NIGHTLY = 2_000, 10_000
 SCHEDULES_FOR_A_MUTANT = 3_000

@@ -1,4 +1,4 @@
-"""The simulation's Stripe and the stand-in behave alike, called through Stripe's SDK."""
+"""The shop's client of Stripe shows what Stripe's SDK shows over HTTP: one engine is behind both."""
 
 import time
 from collections.abc import Iterator
@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 import stripe
 
-from lab.simulation.stripe import MemoryStripe, stripe_in_memory
 from onecharge.payments.stripe_client import stripe_client
 from stripe_standin.server import running_standin
 from tests.shop.dynamodb import NoFaults
+from tests.shop.stripe import ShopStripe, client_of
 from tests.support.builders import PATIENT
 
 PAYS, DECLINED, REQUIRES_ACTION = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
 NOW = int(time.time())
 
 
-@pytest.fixture(params=["memory", "stand-in"])
+@pytest.fixture(params=["in process", "stand-in"])
 def client(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A client of each Stripe."""
-    if request.param == "memory":
-        yield stripe_in_memory(MemoryStripe(io=NoFaults(NOW)))
+    """Each client."""
+    if request.param == "in process":
+        yield client_of(ShopStripe(NoFaults(NOW)))
         return
     with running_standin() as standin:
         yield stripe_client("sk_test_x", api_base=standin.base_url, bounds=PATIENT)

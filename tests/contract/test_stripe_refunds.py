@@ -1,4 +1,4 @@
-"""The refunds gateway with Stripe's client and the stand-in; the simulation's Stripe behaves alike."""
+"""The refunds gateway with Stripe's client and the stand-in; the shop's client shows the same."""
 
 import time
 from collections.abc import Iterator
@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from lab.simulation.refunds import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, charged, client_of
-from lab.simulation.stripe import MemoryStripe
 from onecharge.payments.charges import gateway as charges_gateway
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import FrozenRefund, RefundResponseKind, kind_of
@@ -17,6 +15,8 @@ from stripe_standin.admin import StandInAdmin
 from stripe_standin.faults import Fault
 from stripe_standin.server import running_standin
 from tests.shop.dynamodb import NoFaults
+from tests.shop.paid_order import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, charged
+from tests.shop.stripe import ShopStripe, client_of
 from tests.support.builders import PATIENT
 
 
@@ -79,7 +79,7 @@ def test_refunds_replays_and_refusals(refunds: StripeRefunds, paid: str) -> None
     results, found = script(refunds, paid)
     assert results == [created, replayed, (RefundResponseKind.KEY_SPENT, False, False), refused, created, refused]
     assert found == [[(1000, "EUR", 1)], [(99, "EUR", 1)], []]
-    memory = client_of(charged(MemoryStripe(NoFaults(int(time.time())))))
+    memory = client_of(charged(ShopStripe(NoFaults(int(time.time())))))
     assert script(StripeRefunds(memory), PAYMENT_INTENT) == [results, found]
 
 

@@ -1,7 +1,7 @@
 """Secrets, card data and personal data are fed in on every path, errors included, and found in no place that keeps any.
 
 Searched are the logs of all functions, the emulator's own log, metrics, every queue and DLQ, every table, every bucket,
-and each response. tests/unit/test_canaries.py does the same to each function by itself, at DEBUG, with traces.
+and each response.
 """
 
 import base64
@@ -17,26 +17,39 @@ import requests
 
 from local.observe import log_events, wait_until_idle
 from local.stack import Stack
+from stripe_standin.faults import Fault
 from stripe_standin.webhook_endpoints import signature
-from tests.support.canaries import ALL, CARD, CLIENT_SECRET, EMAIL, FED, OPAQUE, Canary, found_in
-from tests.support.shop import CURRENCY, PATIENCE_SECONDS, SKU, Shop
-from tests.support.stacks import on_drilled
+from tests.support.canaries import CARD, CLIENT_SECRET, EMAIL, OPAQUE, REDACTED, TOKEN, Canary, found_in
+from tests.support.shop import (
+    CURRENCY,
+    PATIENCE_SECONDS,
+    PRICE,
+    SKU,
+    THREE_D_SECURE_CARD,
+    Shop,
+    eventually,
+    forget_dead_letters,
+)
+from tests.support.stacks import own_stack
 
-pytestmark = on_drilled
+pytestmark = own_stack
 
-EVERYTHING = " | ".join(FED.values())
-OPAQUE_PAYMENT_METHOD = Canary("a payment method's id", "pm_canary" + "Zx81qWv7Tt")
-"""An id, and no secret: the tables and the events have it, the logs do not."""
+VALUES = [CARD.value, " | ".join(each.value for each in (OPAQUE, CLIENT_SECRET, TOKEN, EMAIL))]
+"""Apart, since a request with a card number is refused before all else."""
+EVERYTHING = " | ".join(VALUES)
+STORED = [
+    Canary("a payment method's id", "pm_canary" + "Zx81qWv7Tt"),
+    Canary("a customer's id", "cus_canary" + "Hq27dRk5Yb"),
+    Canary("an idempotency key", "key-canary-" + "Lw93nFs6Pj"),
+]
+"""Ids, and no secrets: the tables and the events have them, the logs do not."""
 
 
 class Feeder:
     """Sends the canaries in, on each path; keeps what was answered."""
 
-    def __init__(self, shop: Shop, *, every_value: bool = False) -> None:
+    def __init__(self, shop: Shop) -> None:
         self.shop, self.stack = shop, shop.stack
-        self._values = [EVERYTHING, CARD.value.replace(" ", "")]
-        if every_value:
-            self._values += [*FED.values(), CARD.value.replace(" ", "-")]
         self.answered: list[str] = []
         self.dead: list[str] = []
         """The bodies of poison messages: a DLQ keeps them as they are, and nothing else does."""
@@ -46,23 +59,16 @@ class Feeder:
     def over_http(self) -> None:
         """In each part of a request, to each route, with a token and without one."""
         order = {"currency": CURRENCY, "payment_method": "pm_card_visa", "items": [_line(SKU)]}
-        placed = self.shop.order()
-        assert placed.status_code == 202, placed.text
-        order_id = str(placed.json()["order_id"])
+        order_id = str(self.shop.order().json()["order_id"])
         paths = ["", f"/{order_id}", f"/{order_id}/payments", f"/{order_id}/cancel", f"/{order_id}/refunds"]
-        for value in self._values:
-            bodies: list[Any] = [
-                {**order, "items": [_line(value)], "currency": value},
-                {**order, "payment_method": value},
-                {**order, value: value},
-                {"payment_method": value, "amount": value},
-                value,
-                f'{{"malformed": "{value}',
-                {"note": value + "x" * 300_000},
-            ]
-            for body in bodies:
-                for path in paths:
+        for value in VALUES:
+            malformed, huge = f'{{"malformed": "{value}', {"note": value + "x" * 300_000}
+            bodies = [{**order, value: value}, {"payment_method": value, "amount": value}, value, malformed, huge]
+            for path in paths:
+                for body in bodies:
                     self._send("POST", path, data=body if isinstance(body, str) else json.dumps(body))
+            for changes in ({"items": [_line(value)], "currency": value}, {"payment_method": value}):
+                self._send("POST", "", data=json.dumps({**order, **changes}))
             for path in (f"/{quote(value, safe='')}", f"/{order_id}/{quote(value, safe='')}"):
                 self._send("GET", path)
                 self._send("POST", path, data="{}")
@@ -84,7 +90,25 @@ class Feeder:
         # The path of a new order is in no response; what is answered holds nothing of the request.
         self.answered.append(f"{response.headers} {response.text}")
 
-    def as_stripe(self) -> None:
+    # ------------------------------------------------------------ Stripe
+
+    def in_a_refusal(self) -> None:
+        """Stripe repeats what it was sent, in its message: a row keeps that, redacted."""
+        message = f"Invalid: {' | '.join(each.value for each in REDACTED)}"
+        error = {"type": "invalid_request_error", "message": message}
+        self.shop.stripe.add_fault(Fault.RESPONSE, {"amount": str(3 * PRICE)}, times=None, status=400, error=error)
+        order_id = str(self.shop.order(items=[{"sku": SKU, "quantity": 3}]).json()["order_id"])
+        assert eventually(lambda: self._is_refused(order_id), bool)
+        self.shop.stripe.clear_faults()
+        self.answered.append(self.shop.get(order_id).text)
+
+    def _is_refused(self, order_id: str) -> bool:
+        """Whether its row keeps the refusal."""
+        key = {"order_id": {"S": order_id}}
+        answer = self.stack.aws.client("dynamodb").get_item(TableName=self.stack.charges_table, Key=key)
+        return "refused_at" in answer.get("Item", {})
+
+    def in_an_event(self) -> None:
         """Forged, and signed: an event that holds what Stripe knows of a customer."""
         intent = {
             "id": "pi_canary",
@@ -168,9 +192,9 @@ class Feeder:
                 "eventSourceARN": f"arn:aws:dynamodb:us-east-1:000000000000:table/{self.stack.orders_table}/stream/x",
                 "dynamodb": {"Keys": keys, "NewImage": {**keys, **image}, "SequenceNumber": "1"},
             }
-            for event in ({"Records": [record]}, {"question": EVERYTHING}, {"body": EVERYTHING}):
-                answer = lambda_.invoke(FunctionName=function["FunctionName"], Payload=json.dumps(event).encode())
-                self.answered.append(answer["Payload"].read().decode())
+            event = json.dumps({"Records": [record], "question": EVERYTHING, "body": EVERYTHING}).encode()
+            answer = lambda_.invoke(FunctionName=function["FunctionName"], Payload=event)
+            self.answered.append(answer["Payload"].read().decode())
 
     def into_documents(self) -> None:
         """A document whose fields are all wrong."""
@@ -248,35 +272,44 @@ def secrets_of(stack: Stack) -> list[Canary]:
     return [Canary(f"the secret {name}", value) for name, value in held.items()]
 
 
-def test_no_canary_is_found_anywhere(shop: Shop, stack: Stack, is_nightly: bool) -> None:
-    """Fed over HTTP, as Stripe, into queues, into functions, as a due document: 0 found."""
-    feeder = Feeder(shop, every_value=is_nightly)
+def client_secret_of(shop: Shop) -> Canary:
+    """The one that Stripe gives to an order that waits for its customer, and we to nobody else."""
+    secret = shop.client_secret(shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION"))
+    assert secret is not None
+    return Canary("a client secret of Stripe's", secret)
+
+
+def place_with_ids_of_a_person(stack: Stack) -> None:
+    """An order that Stripe refuses: its message repeats the payment method's id."""
+    method, customer, key = (each.value for each in STORED)
+    shop = Shop(stack, customer)
+    placed = shop.order(key, payment_method=method)
+    assert shop.decided_status(placed.json()["order_id"]) == "PAYMENT_DECLINED"
+
+
+def test_no_canary_is_found_where_it_may_not_be(shop: Shop, stack: Stack) -> None:
+    """Fed over HTTP, by Stripe, into queues, into functions, as a due document: only its DLQ keeps what is poison, and
+    no log has the ids that a person's order has."""
+    feeder, places = Feeder(shop), Places(stack)
     feeder.over_http()
-    feeder.as_stripe()
+    feeder.in_a_refusal()
+    feeder.in_an_event()
     feeder.into_queues()
     feeder.into_functions()
     feeder.into_documents()
+    place_with_ids_of_a_person(stack)
+    tokens = [Canary("an access token", str(each.headers["Authorization"])) for each in (shop.http, shop.staff)]
+    canaries = [OPAQUE, *REDACTED, *secrets_of(stack), *tokens, client_secret_of(shop)]
     wait_until_idle(stack, timeout_seconds=PATIENCE_SECONDS)
-    canaries = [*ALL, *secrets_of(stack), Canary("an access token of ours", str(shop.http.headers["Authorization"]))]
-    kept = {place: found_in(text, canaries) for place, text in Places(stack).all(but_messages=feeder.dead)}
+    kept = {place: found_in(text, canaries) for place, text in places.all(but_messages=feeder.dead)}
     assert {place: names for place, names in kept.items() if names} == {}
     assert [text[:300] for text in feeder.answered if found_in(text, canaries)] == []
-
-
-def test_poison_is_kept_by_its_dlq_alone(shop: Shop, stack: Stack) -> None:
-    """So that this search can find it: the search that finds nothing elsewhere has looked there."""
-    feeder = Feeder(shop)
-    feeder.into_queues()
-    # This search receives, too: before the functions are done it would find the messages in the queues themselves.
-    wait_until_idle(stack, timeout_seconds=PATIENCE_SECONDS)
-    texts = dict(Places(stack).messages([]))
-    holding = {place for place, text in texts.items() if found_in(text, ALL)}
+    logged = {place: found_in(text, STORED) for place, text in places.logs()}
+    assert {place: names for place, names in logged.items() if names} == {}
+    # What was searched holds them: each search finds what is there.
+    holding = {place for place, text in places.messages([]) if found_in(text, canaries)}
     assert holding
     assert all("dlq" in place.lower() for place in holding)
-
-
-def test_an_order_leaves_no_payment_method_in_the_logs(shop: Shop, stack: Stack) -> None:
-    """Neither of an order that Stripe refuses, whose message repeats the id."""
-    placed = shop.order(payment_method=OPAQUE_PAYMENT_METHOD.value)
-    assert shop.decided_status(placed.json()["order_id"]) == "PAYMENT_DECLINED"
-    assert [place for place, text in Places(stack).logs() if OPAQUE_PAYMENT_METHOD.is_in(text)] == []
+    tables = "\n".join(text for _, text in places.tables())
+    assert found_in(tables, STORED) == [each.name for each in STORED[:2]], "of a key its digest is stored"
+    forget_dead_letters(stack)

@@ -46,7 +46,8 @@ class Drill:
             "Dimensions": {each["Name"]: each["Value"] for each in alarm["Dimensions"]},
         }
         values = [value for metric, value in self._logged() if metric == watched]
-        return {"Sum": sum, "SampleCount": len}[alarm["Statistic"]](values) >= alarm["Threshold"]
+        reached = sum(values) if alarm["Statistic"] == "Sum" else len(values)
+        return bool(reached >= alarm["Threshold"])
 
     def alarm(self, name: str) -> Mapping[str, Any]:
         """The deployed alarm of this logical id."""

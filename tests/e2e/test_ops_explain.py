@@ -56,7 +56,7 @@ def test_a_paid_order_by_any_of_its_names(shop: Shop, operator: Operator) -> Non
         f"placed: {as_money(AMOUNT, CURRENCY)}",
         "attempt 1 was first claimed",
         f"{intent} (generation 0) was created",
-        "succeeded",
+        "CHARGED",
     ):
         assert any(word in what for what in happened), word
     printed = operator.text("explain", order_id)

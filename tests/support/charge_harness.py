@@ -1,4 +1,4 @@
-"""charge_order in one process: deliveries and cancellations of one order, over DynamoDB and Stripe in memory."""
+"""charge_order: deliveries and cancellations of one order, over DynamoDB in memory and Stripe in process."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -21,7 +21,6 @@ from orders_api.http import Dependencies
 from orders_api.prices import price_of
 from tests.support.harness import LambdaContext, Log, Sample, create_table
 from tests.support.prices import PRICES
-from tests.support.samples import api_event
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 
@@ -93,9 +92,11 @@ class Client:
         _require_described(event["requestContext"]["http"], status, body)
         return status, body, answer["headers"]
 
-    def event(self, sample: str) -> dict[str, Any]:
-        """A sample event, of this customer."""
+    def event(self, sample: str, path: str = "") -> dict[str, Any]:
+        """A sample event, of this customer; to another path, if one is given."""
         event = self.sample(f"orders_api/{sample}")
+        if path:
+            event["rawPath"] = event["requestContext"]["http"]["path"] = path
         event["requestContext"]["authorizer"]["jwt"]["claims"]["sub"] = self.customer
         return event
 
@@ -110,14 +111,17 @@ class Client:
 
     def to(self, path: str, body: Any = None, *, key: str = "key-2") -> tuple[int, dict[str, Any], dict[str, str]]:
         """POST to a path below /orders."""
-        event = api_event(self.event("pay_again"), "POST", f"/orders/{path}", body or {})
+        event = self.event("pay_again", f"/orders/{path}")
         if path.endswith("/refunds"):
             event["requestContext"]["authorizer"]["jwt"]["claims"] |= STAFF
         event["headers"]["idempotency-key"] = key
+        event["body"] = json.dumps(body or {})
         return self.send(event)
 
     def get(self, path: str, **query: str) -> tuple[int, dict[str, Any], dict[str, str]]:
-        event = api_event(self.event("place_order"), "GET", path)
+        event = self.event("place_order", path)
+        event["requestContext"]["http"]["method"] = "GET"
+        del event["body"]
         event["queryStringParameters"], event["rawQueryString"] = query, urlencode(query)
         return self.send(event)
 

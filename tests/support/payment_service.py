@@ -1,4 +1,4 @@
-"""The payment service in one process: its stores, workers, cancellation and reconciler, over Stripe in memory.
+"""The payment service in one process: its stores, workers, cancellation and reconciler, over Stripe in process.
 
 The test chooses the client of DynamoDB.
 """

@@ -1,4 +1,4 @@
-"""reconcile in one process: scheduled runs one by one, with template.yaml's tables, over a Stripe in memory."""
+"""reconcile in one process: scheduled runs one by one, with template.yaml's tables, over Stripe in process."""
 
 from collections import Counter
 from dataclasses import dataclass, field

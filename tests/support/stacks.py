@@ -5,9 +5,7 @@ import pytest
 STANDARD = "standard"
 FIFO = "fifo"
 OPERATED = "operated"
-DRILLED = "drilled"
-"""The standard template once more, for the tests marked `own_stack`; and again for those whose alarms and searches take
-minutes: three processes run a third of the tests each."""
+"""The standard template once more, for the tests marked `own_stack`: two processes run half of the tests each."""
 
 STACKS = [STANDARD, pytest.param(FIFO, marks=pytest.mark.nightly)]
 """Those that a test marked `on_both` runs on. Of FIFO the template's tests and those of the consumer have to do."""
@@ -17,5 +15,4 @@ own_stack = pytest.mark.own_stack
 a deployed stack (make e2e STACK=…), which others use."""
 
 on_both = pytest.mark.parametrize("stack", STACKS, indirect=True)
-on_drilled = pytest.mark.parametrize("stack", [DRILLED], indirect=True)
 on_fifo = pytest.mark.parametrize("stack", STACKS[1:], indirect=True)

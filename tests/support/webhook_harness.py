@@ -1,4 +1,4 @@
-"""stripe_webhook behind its route: signed events in, over a DynamoDB and a Stripe in memory."""
+"""stripe_webhook behind its route: signed events in, over a DynamoDB in memory and Stripe in process."""
 
 import json
 import time
@@ -16,7 +16,6 @@ from tests.shop.dynamodb import MemoryDynamoDB, NoFaults
 from tests.shop.stripe import client_of
 from tests.support.harness import LambdaContext, Log, Sample
 from tests.support.payment_service import T0, PaymentService
-from tests.support.samples import unsigned
 from tests.support.scripted_stripe import ASKS_FOR_ACTION
 
 Event = dict[str, Any]
@@ -58,7 +57,7 @@ class SigningSecrets:
 
 @dataclass
 class WebhookHarness:
-    """The function behind its route, with a Payments table and a Stripe in memory."""
+    """The function behind its route, with a Payments table and Stripe in process."""
 
     log: Log
     sample: Sample
@@ -122,7 +121,8 @@ class WebhookHarness:
         return self.request(body, signed if header is None else header)
 
     def request(self, body: str, header: str, *, encoded: bool = False) -> tuple[int, dict[str, Any]]:
-        http = unsigned(self.sample)
+        http = self.sample("stripe_webhook/payment_intent_succeeded")
+        del http["headers"]["stripe-signature"]
         http["headers"] |= {"stripe-signature": header} if header else {}
         http |= {"body": body, "isBase64Encoded": encoded}
         return self.resolve(http)

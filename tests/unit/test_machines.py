@@ -108,7 +108,7 @@ def test_the_demo_needs_only_what_is_installed_for_it() -> None:
 def test_the_shells_environment_stays_outside(checkout: Path) -> None:
     """No AWS account, no other project's modules, no encoding without half of our characters."""
     shell = {"AWS_PROFILE": "work", "AWS_REGION": "x", "PYTHONPATH": "/other", "PYTHONUTF8": "0", "PYTHONHOME": "/x"}
-    seen = make(checkout, "specification", **shell).stdout.splitlines()
+    seen = make(checkout, "demo", **shell).stdout.splitlines()
     assert "PYTHONUTF8=1" in seen
     assert [line for line in seen if line.startswith(("AWS_", "PYTHONPATH=", "PYTHONHOME="))] == []
     assert "AWS_PROFILE=work" in make(checkout, "deployed-check", "STACK=shop", **shell).stdout.splitlines()

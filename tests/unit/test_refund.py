@@ -1,19 +1,17 @@
-"""A claimed refund is made once: each path of `refund`, over DynamoDB and Stripe in memory."""
+"""A claimed refund is made once: each path of `refund`, over DynamoDB in memory and Stripe in process."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import pytest
 
-from lab.simulation.refunds import AMOUNT_MINOR, HOUR, ORDER_ID, PAYMENT_INTENT, client_of
-from lab.simulation.stripe import MemoryStripe, Metadata, Refund, sdk_error
-from lab.simulation.world import DAY, T0
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import SPENT_KEY_SECONDS, FrozenRefund
 from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from onecharge.runtime.consumer import BackOff, Done
+from tests.shop.paid_order import AMOUNT_MINOR, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, T0, charged
+from tests.shop.stripe import SdkObject, ShopStripe, client_of, sdk_error
 from tests.support.refund_harness import EVENT, REFUND_ID, RefundHarness, crash, requested_with
 
 
@@ -62,7 +60,7 @@ def test_a_refund_that_was_made_is_found_before_it_is_sent_again(service: Refund
         service.lose_row()
     if "key" in lost:
         service.passes(25 * HOUR)
-        assert service.stripe.keys == {}
+        service.stripe.forget_keys()
     assert service.deliver() == Done()
     assert service.outcome == ("SUCCEEDED", [400])
 
@@ -121,7 +119,7 @@ def test_a_stored_refusal_is_followed_by_the_next_key(service: RefundHarness) ->
     for number in range(3):
         service.io.faults["stripe_refund"] = "balance too low"
         assert service.deliver() == BackOff()
-        assert (len(service.stripe.keys), service.row.get("key_number", 0)) == (number + 1, number)
+        assert (len(service.stripe.ours.keys), service.row.get("key_number", 0)) == (number + 1, number)
     assert service.counted.count("Alarm") == 3
     assert service.deliver() == Done()
     assert service.outcome == ("SUCCEEDED", [400])
@@ -165,7 +163,8 @@ def test_a_500_whose_key_may_be_forgotten_is_not_sent_again(service: RefundHarne
     service.io.faults["stripe_refund"] = "500, executed two days later"
     assert service.deliver() == BackOff()
     service.passes(25 * HOUR)
-    assert (service.stripe.keys, service.deliver(), service.refunded) == ({}, BackOff(), [])
+    service.stripe.forget_keys()
+    assert (service.deliver(), service.refunded) == (BackOff(), [])
     service.passes(23 * HOUR)
     assert service.deliver() == Done()
     assert service.outcome == ("SUCCEEDED", [400])
@@ -177,7 +176,7 @@ def test_a_replayed_success_is_looked_up(service: RefundHarness) -> None:
     def made_and_returned() -> None:
         request = FrozenRefund.of(EVENT.data, PAYMENT_INTENT)
         assert StripeRefunds(client_of(service.stripe)).create(request).refund
-        service.stripe.refunds[0].status = "failed"
+        service.stripe.return_refund(service.stripe.refunds[0])
 
     service.io.at["stripe refund"] = made_and_returned
     assert service.deliver() == Done()
@@ -187,12 +186,16 @@ def test_a_replayed_success_is_looked_up(service: RefundHarness) -> None:
 def test_an_answer_with_other_metadata_is_not_the_refund(service: RefundHarness) -> None:
     """Ours may have been made all the same: an alarm is raised, and it is looked up before it is sent again."""
 
-    class Crossed(MemoryStripe):
-        def refund(self, parameters: Mapping[str, Any], key: str) -> Refund:
-            metadata = Metadata(order_id="ord_" + "b" * 32, refund_id=REFUND_ID)
-            return replace(super().refund(parameters, key), id="re_9", status="failed", metadata=metadata)
+    class Crossed(ShopStripe):
+        def send(self, name: str, *given: Any, **named: Any) -> Any:
+            answer = super().send(name, *given, **named)
+            if name != "refund":
+                return answer
+            metadata = {"order_id": "ord_" + "b" * 32, "refund_id": REFUND_ID}
+            other = {"id": "re_9", "status": "failed", "metadata": metadata}
+            return SdkObject({**answer.to_dict(), **other}, answer.last_response)
 
-    service.stripe = Crossed(**vars(service.stripe))
+    service.stripe = charged(Crossed(service.io, harsh=True))
     assert service.deliver() == BackOff()
     assert (service.row["state"], service.row["unanswered_at"]) == ("PENDING", service.io.time)
     assert "Alarm" in service.counted
@@ -208,7 +211,7 @@ def test_a_failed_lookup_sends_nothing(service: RefundHarness) -> None:
     """The next delivery looks up again."""
     service.io.faults["stripe_refunds"] = "429"
     assert service.deliver() == BackOff()
-    assert service.stripe.keys == {}
+    assert not service.stripe.ours.keys
     assert service.deliver() == Done()
     assert service.refunded == [400]
 
@@ -217,7 +220,7 @@ def test_an_incomplete_lookup_sends_nothing(service: RefundHarness) -> None:
     """Stripe lists more refunds than are read: an alarm is raised."""
     service.io.at["stripe refunds"] = raises(LookupInconclusive())
     assert service.deliver() == BackOff()
-    assert (service.stripe.keys, "Alarm" in service.counted) == ({}, True)
+    assert (len(service.stripe.ours.keys), "Alarm" in service.counted) == (0, True)
 
 
 def test_no_request_begins_after_the_deadline(service: RefundHarness) -> None:
@@ -274,7 +277,7 @@ def test_a_refusal_is_not_a_failure_while_an_earlier_worker_may_send(service: Re
         by_hand = service.made_by_hand(AMOUNT_MINOR)
         assert service.deliver(clock_differs=299) == Done()
         assert service.row["state"] == "NEEDS_REVIEW"
-        by_hand.status = "failed"
+        service.stripe.return_refund(by_hand)
 
     service.io.at["stripe refund"] = another_is_refused
     service.deliver()
@@ -288,7 +291,7 @@ def test_a_refusal_is_not_a_failure_while_an_earlier_request_may_be_executed(ser
     assert service.row["unanswered_at"] == service.io.time
     by_hand = service.made_by_hand(AMOUNT_MINOR)
     assert service.deliver() == Done()
-    by_hand.status = "failed"
+    service.stripe.return_refund(by_hand)
     service.passes(DAY)
     assert service.outcome == ("NEEDS_REVIEW", [400])
 

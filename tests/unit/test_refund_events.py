@@ -3,7 +3,6 @@
 import pytest
 import stripe
 
-from lab.simulation.refunds import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, paid
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.apply_event import RefundDiscrepancy
 from onecharge.payments.charges.protocol import StripeIntent
@@ -12,6 +11,7 @@ from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.protocol import refund_id_of_canceled_order
 from onecharge.payments.stripe_events import EventDeferred
 from onecharge.runtime.consumer import BackOff, Done
+from tests.shop.paid_order import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, paid
 from tests.support.refund_harness import REFUND_ID, RefundHarness, crash
 
 INTENT = StripeIntent(PAYMENT_INTENT, "succeeded", AMOUNT_MINOR, "EUR")
@@ -148,10 +148,10 @@ def test_a_refund_that_is_made_after_it_failed_raises_an_alarm(service: RefundHa
     """The rules exclude it; if it happens, a person has to see it."""
     by_hand = service.made_by_hand(AMOUNT_MINOR)
     service.deliver()
-    by_hand.status = "failed"
-    service.made_by_hand(400, refund_id=REFUND_ID)
+    service.stripe.return_refund(by_hand)
+    made = service.made_by_hand(400, refund_id=REFUND_ID)
     service.counted.clear()
-    assert service.happens(stripe_refund_id="re_1") is RefundDiscrepancy.MADE_AFTER_FAILED
+    assert service.happens(stripe_refund_id=made.id) is RefundDiscrepancy.MADE_AFTER_FAILED
     assert (service.row["state"], "Alarm" in service.counted) == ("FAILED", True)
 
 

@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 import stripe
 
-from lab.simulation.refunds import ORDER_ID, PAYMENT_INTENT
-from lab.simulation.stripe import sdk_error
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.refunds.protocol import (
     REFUND_RULES,
@@ -20,6 +18,8 @@ from onecharge.payments.refunds.protocol import (
     refund_id_of_canceled_order,
 )
 from onecharge.payments.stripe_responses import Failure, ResponseKind, classify
+from tests.shop.paid_order import ORDER_ID, PAYMENT_INTENT
+from tests.shop.stripe import sdk_error
 from tests.support.harness import PROJECT
 from tests.support.refund_harness import EVENT
 

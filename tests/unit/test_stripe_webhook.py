@@ -25,7 +25,6 @@ from stripe_standin.webhook_endpoints import signature
 from stripe_webhook.app import Application
 from tests.support.harness import LambdaContext, Log, Sample, load_template, number_of
 from tests.support.payment_service import T0, order_id
-from tests.support.samples import stripe_event
 from tests.support.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
 from tests.support.tools import NO_RATE_LIMIT, Cancellation, RateOf
 from tests.support.webhook_harness import Event, WebhookHarness, body_of
@@ -730,7 +729,8 @@ def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample, mo
     monkeypatch.setattr("onecharge.runtime.secrets.RETRY_SECONDS", 0)
     variables = load_template()["Resources"]["StripeWebhookFunction"]["Properties"]["Environment"]["Variables"]
     application = Application({name: number_of(name) or name for name in variables})
-    event = stripe_event(sample, "customer.created")
+    event = sample("stripe_webhook/payment_intent_succeeded")
+    event["body"] = event["body"].replace("payment_intent.succeeded", "customer.created")
     event["headers"]["stripe-signature"] = signature(event["body"], STRIPE_WEBHOOK_SECRET, int(time.time()))
     assert application.route.resolver.resolve(event, LambdaContext())["statusCode"] == 503
     secrets = boto3.client("secretsmanager")

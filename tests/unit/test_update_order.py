@@ -18,7 +18,6 @@ from onecharge.orders.transitions import OPEN
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
 from tests.support.harness import Log, Sample
-from tests.support.samples import outcome_body
 from update_order.app import PAYMENT_EVENT
 from update_order.orders import update_order
 
@@ -30,6 +29,12 @@ KINDS = {
     "canceled": "CANCELED",
 }
 OCCURRED_AT = datetime(2026, 11, 1, 9, 0, 2, tzinfo=UTC)
+
+
+def outcome_body(sample: Sample, type_: str) -> str:
+    """The message of an outcome, such as `payment.declined`."""
+    of, _, kind = type_.partition(".")
+    return str(sample(f"update_order/{of}_succeeded")["Records"][0]["body"]).replace("succeeded", kind)
 
 
 class Order:

@@ -9,7 +9,7 @@ from tests.support.harness import PROJECT, load_template
 
 PATHS = sorted((PROJECT / ".github/workflows").glob("*.yml"))
 WORKFLOWS: dict[str, dict[Any, Any]] = {path.name: yaml.safe_load(path.read_text()) for path in PATHS}
-ROLES = load_template(".github/ci-role.yaml")["Resources"]
+ROLES = load_template("ops/ci-role.yaml")["Resources"]
 
 
 def steps_of(workflow: dict[Any, Any]) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def test_the_role_trusts_one_environment_of_one_repository() -> None:
             "token.actions.githubusercontent.com:sub": "Ref Subject",
         }
     }
-    pattern = load_template(".github/ci-role.yaml")["Parameters"]["Subject"]["AllowedPattern"]
+    pattern = load_template("ops/ci-role.yaml")["Parameters"]["Subject"]["AllowedPattern"]
     assert re.fullmatch(pattern, "repo:octo/shop:environment:prod")
     assert re.fullmatch(pattern, "repo:octo@1/shop@2:environment:prod")
     for subject in ("repo:octo/*:environment:prod", "repo:octo/shop:*", "repo:octo/shop:ref:refs/heads/main", "*"):
@@ -129,7 +129,7 @@ def test_the_roles_cannot_change_themselves() -> None:
 
 def test_a_stack_has_a_name_that_cloudformation_does_not_cut() -> None:
     """A function's name has 64 characters: the stack's name, a logical id, 12 of chance; both are cut to fit."""
-    pattern = load_template(".github/ci-role.yaml")["Parameters"]["StackName"]["AllowedPattern"]
+    pattern = load_template("ops/ci-role.yaml")["Parameters"]["StackName"]["AllowedPattern"]
     assert re.fullmatch(pattern, "s" * 24)
     for name in ("s" * 25, "Shop", "1shop"):
         assert not re.fullmatch(pattern, name)

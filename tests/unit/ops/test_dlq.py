@@ -360,6 +360,21 @@ def test_outcomes_and_cancellations_go_to_their_queues(operated: OperatedStack) 
     assert message["Body"] == outcome
 
 
+def test_a_review_that_a_person_has_ended_does_not_come_back(operated: OperatedStack) -> None:
+    """The order would be in review again, while its payment is charged: its customer could not act on it."""
+    order = operated.place()
+    data = {"order_id": order.order_id, "attempt": 1, "amount_minor": 2500, "currency": "EUR", "occurred_at": T0}
+    review = PaymentOutcomeEvent.of(
+        EventType.PAYMENT_NEEDS_REVIEW, PaymentOutcome.model_validate(data), correlation_id="c"
+    ).model_dump_json()
+    operated.claim(order.order_id, state="NEEDS_REVIEW")
+    message_id = operated.send("OrderUpdatesDlq", review)
+    assert operated.ops("dlq", "redrive", "--message-id", message_id)[1]["redriven"] == 1
+    operated.set_payment(order.order_id, state="SUCCEEDED")
+    found = outcomes(redrive(operated, "--message-id", message_id))
+    assert found[message_id] == "`dlq discard` it: the payment needs no review any more"
+
+
 def test_a_message_that_was_not_seen_is_said(operated: OperatedStack) -> None:
     """An id that no DLQ shows; and no choice at all is refused."""
     status, document, _ = operated.ops("dlq", "redrive", "--message-id", "unknown", "--yes")

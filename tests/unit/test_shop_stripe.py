@@ -1,4 +1,4 @@
-"""What the Stripe in memory does late, by itself, or for others: beyond what the stand-in can be held to."""
+"""What the shop's Stripe does late, by itself, or for others."""
 
 import random
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import stripe
 
-from lab.simulation.stripe import CONFIRMS_MAX, DAY_SECONDS, MemoryStripe, PaymentIntent, stripe_in_memory
+from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.dynamodb import Faults
+from tests.shop.stripe import DAY_SECONDS, ShopStripe, client_of
 
 GOOD, DECLINED, ASKS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
 
@@ -17,11 +18,16 @@ class Account:
 
     def __init__(self, **faults: str) -> None:
         self.io = Faults(now=1000, **faults)
-        self.stripe = MemoryStripe(io=self.io, harsh=True)
-        self.client: Any = stripe_in_memory(self.stripe, retries=0).v1
+        self.stripe = ShopStripe(self.io, harsh=True)
+        self.client: Any = client_of(self.stripe, retries=0).v1
 
     def created(self, key: str = "create") -> PaymentIntent:
-        parameters = {"amount": 1099, "currency": "eur", "metadata": {"order_id": "ord_1"}}
+        parameters = {
+            "amount": 1099,
+            "currency": "eur",
+            "allowed_payment_method_types": ["card"],
+            "metadata": {"order_id": "ord_1"},
+        }
         self.client.payment_intents.create(parameters, {"idempotency_key": key})
         return self.stripe.intents[-1]
 
@@ -57,7 +63,7 @@ def test_a_confirm_takes_effect_when_its_time_has_come(kind: str) -> None:
     assert (intent.status, account.stripe.charges) == ("requires_payment_method", [])
     account.later(3 * DAY_SECONDS)
     assert (intent.status, len(account.stripe.charges)) == ("succeeded", 1)
-    assert account.stripe.events[-1].created in (1000 + 3600, 1000 + DAY_SECONDS)
+    assert account.stripe.events[-1]["created"] in (1000 + 3600, 1000 + DAY_SECONDS)
 
 
 def test_a_late_confirm_of_what_is_canceled_charges_nobody() -> None:
@@ -109,7 +115,7 @@ def test_stripe_cancels_after_too_many_confirms() -> None:
     """As Stripe itself does: automatically."""
     account = Account()
     intent = account.created()
-    for number in range(CONFIRMS_MAX):
+    for number in range(account.stripe.engine.behavior.confirms_max):
         with pytest.raises(stripe.CardError):
             account.confirm(DECLINED, f"confirm:{number}")
     error = fails(account, 400, key="one more")
@@ -138,7 +144,7 @@ def test_another_account_knows_nothing_of_ours() -> None:
 def test_search_lags_behind_in_all_that_it_shows() -> None:
     """What is younger than the lag is missing, and a status is that of then."""
     account = Account()
-    account.stripe.search_lag_seconds = 60
+    account.stripe.engine.behavior.search_lag_seconds = 60
     account.created()
 
     def found() -> list[str]:
@@ -159,7 +165,8 @@ def test_a_customers_page_confirms_what_waits_for_it() -> None:
     intent = account.created()
     account.confirm(ASKS)
     assert account.stripe.bank_decides(intent, pays=False)
-    assert intent.last_payment_error.code == "payment_intent_authentication_failure"
+    assert intent.last_payment_error is not None
+    assert intent.last_payment_error["code"] == "payment_intent_authentication_failure"
     assert account.stripe.customer_confirms("guessed", GOOD) is None
     assert account.stripe.customer_confirms(intent.client_secret, GOOD) is intent
     assert intent.status == "succeeded"
@@ -177,7 +184,7 @@ def test_a_refund_may_fail_after_it_succeeded() -> None:
     account.later(DAY_SECONDS)
     assert account.client.refunds.retrieve(refund.id).status == "failed"
     assert account.stripe.refunded(intent.id) == 0
-    assert account.stripe.events[-1].type == "refund.failed"
+    assert account.stripe.events[-1]["type"] == "refund.failed"
 
 
 def test_no_payment_intent_ever_charges_twice_or_after_it_was_canceled() -> None:
