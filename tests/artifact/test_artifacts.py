@@ -72,7 +72,7 @@ def test_the_samples_came_to_what_their_names_say(stack: Stack) -> None:
     *bodies, poison = [record["body"] for record in records("batch")]
     placed = [json.loads(body)["data"] for body in bodies]
     charged = {each["payment_method"]: len(ledger.charges_of(each["order_id"])) for each in placed}
-    assert charged == {"pm_card_visa": 1, "pm_card_visa_chargeDeclined": 0, "pm_card_mastercard": 1}
+    assert charged == {"pm_card_visa": 1, "pm_card_visa_chargeDeclined": 0, "pm_card_threeDSecure2Required": 0}
     asked = json.loads(records("refund_requested", "refund_charge")[0]["body"])["data"]
     made = [each["amount"] for each in ledger.refunds if each["metadata"].get("refund_id") == asked["refund_id"]]
     assert made == [asked["amount_minor"]]
