@@ -92,7 +92,7 @@ def is_nightly(pytestconfig: pytest.Config) -> bool:
 
 @pytest.fixture
 def sample() -> Sample:
-    """Reads a sample event: `sample("charge_order/poison")`."""
+    """Reads a sample event: `sample("charge_order/batch")`."""
     return lambda name: json.loads((PROJECT / "events" / f"{name}.json").read_text())
 
 

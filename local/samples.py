@@ -11,64 +11,31 @@ _ALL_DONE: Mapping[str, Any] = {"batchItemFailures": []}
 
 SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "orders_api": {
-        "missing_key": 400,
-        "invalid_json": 400,
-        "card_number": 400,
-        "amount_differs": 409,
         "place_order": 202,
-        "same_key_other_body": 422,
-        "get_order": 200,
-        "list_orders": 200,
-        "list_prices": 200,
         "pay_again": 409,
-        "cancel_unknown_order": 404,
-        "refund_too_much": 409,
-        "refund_invalid": 400,
-        "refund_unknown_order": 404,
     },
     "place_due_orders": {
         "scheduled": None,
     },
     "publish_events": {
         "order_stored": None,
-        "cancel_requested": None,
         "payment_succeeded": None,
-        "payment_declined": None,
-        "order_expired": None,
-        "refund_stored": None,
-        "refund_succeeded": None,
     },
     "charge_order": {
         "order_placed": _ALL_DONE,
-        "duplicate": _ALL_DONE,
-        "declined": _ALL_DONE,
-        "requires_action": _ALL_DONE,
-        "poison": _ALL_DONE,
         "batch": _ALL_DONE,
     },
     "refund_charge": {
         "refund_requested": _ALL_DONE,
         "duplicate": _ALL_DONE,
-        "poison": _ALL_DONE,
     },
     "get_payment": {
         "get_payment": 200,
-        "unknown_order": 404,
     },
     # Signed with the local run's secret, for the year 2100: Stripe's verifier refuses only what is too old.
     "stripe_webhook": {
         "payment_intent_succeeded": 200,
-        "duplicate": 200,
-        "payment_intent_payment_failed": 200,
         "charge_refunded": 200,
-        # The stand-in has no such PaymentIntent: the key may be another account's.
-        "charge_disputed": 503,
-        "thin_event": 200,
-        "unknown_type": 200,
-        "not_ours": 200,
-        "forged": 400,
-        "too_old": 400,
-        "unsigned": 400,
     },
     "reconcile": {
         "scheduled": None,
@@ -77,16 +44,9 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "scheduled": None,
     },
     "update_order": {
-        "payment_requires_action": _ALL_DONE,
-        "payment_needs_review": _ALL_DONE,
         "payment_succeeded": _ALL_DONE,
-        "payment_declined": _ALL_DONE,
-        "payment_canceled": _ALL_DONE,
         # Nobody has requested this refund: the message is retried, and ends in the DLQ.
         "refund_succeeded": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-5cbbdad1513f"}]},
-        "refund_failed": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-e722b3a92326"}]},
-        "duplicate": _ALL_DONE,
-        "poison": _ALL_DONE,
     },
 }
 """For each function and sample: the HTTP status, or what the handler returns."""

@@ -21,6 +21,7 @@ from orders_api.http import Dependencies
 from orders_api.prices import price_of
 from tests.support.harness import LambdaContext, Log, Sample, create_table
 from tests.support.prices import PRICES
+from tests.support.samples import api_event
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 
@@ -109,17 +110,14 @@ class Client:
 
     def to(self, path: str, body: Any = None, *, key: str = "key-2") -> tuple[int, dict[str, Any], dict[str, str]]:
         """POST to a path below /orders."""
-        event = self.event("pay_again")
+        event = api_event(self.event("pay_again"), "POST", f"/orders/{path}", body or {})
         if path.endswith("/refunds"):
             event["requestContext"]["authorizer"]["jwt"]["claims"] |= STAFF
-        event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{path}"
         event["headers"]["idempotency-key"] = key
-        event["body"] = json.dumps(body or {})
         return self.send(event)
 
     def get(self, path: str, **query: str) -> tuple[int, dict[str, Any], dict[str, str]]:
-        event = self.event("list_orders")
-        event["rawPath"] = event["requestContext"]["http"]["path"] = path
+        event = api_event(self.event("place_order"), "GET", path)
         event["queryStringParameters"], event["rawQueryString"] = query, urlencode(query)
         return self.send(event)
 

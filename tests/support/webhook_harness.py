@@ -16,6 +16,7 @@ from tests.shop.dynamodb import MemoryDynamoDB, NoFaults
 from tests.shop.stripe import client_of
 from tests.support.harness import LambdaContext, Log, Sample
 from tests.support.payment_service import T0, PaymentService
+from tests.support.samples import unsigned
 from tests.support.scripted_stripe import ASKS_FOR_ACTION
 
 Event = dict[str, Any]
@@ -121,7 +122,7 @@ class WebhookHarness:
         return self.request(body, signed if header is None else header)
 
     def request(self, body: str, header: str, *, encoded: bool = False) -> tuple[int, dict[str, Any]]:
-        http = self.sample("stripe_webhook/unsigned")
+        http = unsigned(self.sample)
         http["headers"] |= {"stripe-signature": header} if header else {}
         http |= {"body": body, "isBase64Encoded": encoded}
         return self.resolve(http)

@@ -100,7 +100,8 @@ def test_a_queue_function_consumes_its_queue(
         monkeypatch.setenv(name, url)
     app = import_module(f"{function}.app")
     handler = lambda_handler(app.Application)(app.handler.__wrapped__)
-    record = sample(f"{function}/poison")["Records"][-1]
+    [record] = sample("charge_order/order_placed")["Records"]
+    record["body"] = "{}"
     assert handler({"Records": [record]}, lambda_context) == {"batchItemFailures": []}
     [dead_letter] = sqs.receive_message(QueueUrl=os.environ[dlq])["Messages"]
     assert dead_letter["Body"] == record["body"]

@@ -28,6 +28,7 @@ from publish_events.mapping import TABLES, UnknownTable
 from publish_events.publish import NotPublished, Publisher
 from tests.support.fake_sns import FakeSns
 from tests.support.harness import Log, Sample, load_template
+from tests.support.samples import stream_record
 
 NAMES = {
     "ORDERS_TABLE": "orders",
@@ -39,15 +40,10 @@ MAPPINGS = {NAMES[variable]: mapping for variable, mapping in TABLES.items()}
 event_from_record = partial(mapping.event_from_record, mappings=MAPPINGS)
 
 
-def record(sample: Sample, name: str) -> dict[str, Any]:
-    event = sample(f"publish_events/{name}")
-    return dict(event["Records"][0])
-
-
 def test_a_stored_order_is_an_order_placed(sample: Sample) -> None:
     """The same one every time, so that a consumer recognizes a duplicate: charge_order's sample shows it."""
-    event = event_from_record(record(sample, "order_stored"))
-    assert event == event_from_record(record(sample, "order_stored"))
+    event = event_from_record(stream_record(sample, "order_stored"))
+    assert event == event_from_record(stream_record(sample, "order_stored"))
     assert isinstance(event, OrderPlacedEvent)
     body = sample("charge_order/order_placed")["Records"][0]["body"]
     assert event == OrderPlacedEvent.model_validate_json(body)
@@ -55,7 +51,7 @@ def test_a_stored_order_is_an_order_placed(sample: Sample) -> None:
 
 def test_a_new_attempt_is_an_order_placed_too(sample: Sample) -> None:
     """With the new card; placed_at is the order's own, from which the age of the order counts."""
-    again = {**record(sample, "order_stored"), "eventName": "MODIFY"}
+    again = {**stream_record(sample, "order_stored"), "eventName": "MODIFY"}
     again["dynamodb"]["NewImage"] |= {
         "attempt": {"N": "2"},
         "payment_method": {"S": "pm_2"},
@@ -69,8 +65,8 @@ def test_a_new_attempt_is_an_order_placed_too(sample: Sample) -> None:
 
 def test_a_cancellation_is_published(sample: Sample) -> None:
     """With all that a payment of the order would have needed."""
-    event = event_from_record(record(sample, "cancel_requested"))
-    placed = event_from_record(record(sample, "order_stored"))
+    event = event_from_record(stream_record(sample, "cancel_requested"))
+    placed = event_from_record(stream_record(sample, "order_stored"))
     assert isinstance(event, CancelRequestedEvent)
     assert isinstance(placed, OrderPlacedEvent)
     assert event.data.model_dump() == placed.data.model_dump()
@@ -79,7 +75,7 @@ def test_a_cancellation_is_published(sample: Sample) -> None:
 
 def test_each_revision_of_a_payment_is_an_event(sample: Sample) -> None:
     """A dispute or a re-emitted outcome: another id, the same time, and what Stripe shows by now."""
-    row = record(sample, "payment_succeeded")
+    row = stream_record(sample, "payment_succeeded")
     first = event_from_record(row)
     row["dynamodb"]["NewImage"] |= {
         "revision": {"N": "4"},
@@ -98,7 +94,7 @@ def test_each_revision_of_a_payment_is_an_event(sample: Sample) -> None:
 
 def test_a_decline_has_its_codes(sample: Sample) -> None:
     """Stripe's decline code and advice, and the order's correlation id; a success after a decline has no code."""
-    row = record(sample, "payment_declined")
+    row = stream_record(sample, "payment_declined")
     declined = event_from_record(row)
     row["dynamodb"]["NewImage"]["state"] = {"S": "SUCCEEDED"}
     succeeded = event_from_record(row)
@@ -111,7 +107,7 @@ def test_a_decline_has_its_codes(sample: Sample) -> None:
 
 def test_the_streams_arn_names_the_table(sample: Sample) -> None:
     """No attribute of the item does: an order may have a `state`, a payment a `status`, either a `refund_id`."""
-    order, payment = record(sample, "order_stored"), record(sample, "payment_succeeded")
+    order, payment = stream_record(sample, "order_stored"), stream_record(sample, "payment_succeeded")
     order["dynamodb"]["NewImage"] |= {"state": {"S": "SUCCEEDED"}, "refund_id": {"S": "x"}}
     payment["dynamodb"]["NewImage"] |= {"status": {"S": "PENDING"}, "refund_id": {"S": "x"}}
     assert isinstance(event_from_record(order), OrderPlacedEvent)
@@ -120,11 +116,11 @@ def test_the_streams_arn_names_the_table(sample: Sample) -> None:
 
 def test_an_internal_change_is_not_published(sample: Sample) -> None:
     """A payment that has not ended, a refund that the payment service made by itself, an item that expired."""
-    pending, internal = record(sample, "payment_succeeded"), record(sample, "refund_succeeded")
+    pending, internal = stream_record(sample, "payment_succeeded"), stream_record(sample, "refund_succeeded")
     pending["dynamodb"]["NewImage"]["state"] = {"S": "PENDING"}
     del pending["dynamodb"]["NewImage"]["finalized_at"]
     internal["dynamodb"]["NewImage"]["is_internal"] = {"BOOL": True}
-    changes = [pending, internal, record(sample, "order_expired")]
+    changes = [pending, internal, stream_record(sample, "order_expired")]
     assert [event_from_record(each) for each in changes] == [None] * 3
 
 
@@ -143,7 +139,7 @@ def test_the_filters_let_through_what_is_published(sample: Sample, stream: str) 
     events = load_template()["Resources"]["PublishEventsFunction"]["Properties"]["Events"]
     filters = [json.loads(each["Pattern"]) for each in events[stream]["Properties"]["FilterCriteria"]["Filters"]]
     let_through = [state for each in filters for state in each["dynamodb"]["NewImage"][attribute]["S"]]
-    row = record(sample, name)
+    row = stream_record(sample, name)
     published = []
     for state in states:
         row["dynamodb"]["NewImage"][attribute] = {"S": state}
@@ -193,7 +189,7 @@ def publish(aws: None, sample: Sample, log: Log) -> Publish:
 
 def order_of(number: int, sample: Sample, **changes: Any) -> dict[str, Any]:
     """The stream's record of another order."""
-    stored = record(sample, "order_stored")
+    stored = stream_record(sample, "order_stored")
     order_id = {"order_id": {"S": f"ord_{number:032x}"}}
     stored["eventID"] = f"event-{number}"
     stored["dynamodb"]["Keys"] = order_id
@@ -204,7 +200,7 @@ def order_of(number: int, sample: Sample, **changes: Any) -> dict[str, Any]:
 def test_each_event_goes_to_its_topic_with_its_type_as_an_attribute(publish: Publish, sample: Sample) -> None:
     """Subscriptions filter on the attribute; the message is the CloudEvent."""
     stored = ("order_stored", "refund_stored", "payment_succeeded", "refund_succeeded")
-    publish(*(record(sample, name) for name in stored))
+    publish(*(stream_record(sample, name) for name in stored))
     assert [
         (topic, json.loads(entry["Message"])["type"], entry["MessageAttributes"]["event_type"]["StringValue"])
         for topic, entry in publish.sns.sent
@@ -218,7 +214,7 @@ def test_each_event_goes_to_its_topic_with_its_type_as_an_attribute(publish: Pub
 
 def test_a_large_batch_is_published_in_tens(publish: Publish, sample: Sample) -> None:
     """As many as PublishBatch accepts."""
-    publish(*[record(sample, "order_stored")] * 25)
+    publish(*[stream_record(sample, "order_stored")] * 25)
     assert len(publish.sns.published) == 25
 
 
@@ -244,7 +240,7 @@ def test_an_invalid_record_is_put_aside(publish: Publish, sample: Sample, spoile
 
 def test_a_record_of_another_table_is_put_aside(publish: Publish, sample: Sample) -> None:
     """Nothing is guessed from its attributes; the error names the table."""
-    stray = record(sample, "order_stored")
+    stray = stream_record(sample, "order_stored")
     stray["eventSourceARN"] = stray["eventSourceARN"].replace("table/orders", "table/others")
     with pytest.raises(UnknownTable, match="others"):
         event_from_record(stray)
@@ -278,7 +274,7 @@ def test_an_outage_of_one_topic_does_not_block_the_other(publish: Publish, sampl
     """A whole request that fails is retried with its batch, once the other topic has its events."""
     publish.sns.down = {"orders-topic"}
     with pytest.raises(NotPublished, match="1 of 2 records: EndpointConnectionError"):
-        publish(record(sample, "order_stored"), record(sample, "payment_succeeded"))
+        publish(stream_record(sample, "order_stored"), stream_record(sample, "payment_succeeded"))
     assert [topic for topic, _ in publish.sns.sent] == ["payments-topic"]
 
 
@@ -305,7 +301,7 @@ def test_what_waits_and_is_in_no_index_raises_the_alarm(publish: Publish, sample
     records = []
     for name in ("order_stored", "cancel_requested", "refund_stored"):
         for shard in ({}, {"waiting_shard": {"S": "8"}}, {"waiting_shard": {"N": "1"}}):
-            stored = record(sample, name)
+            stored = stream_record(sample, name)
             del stored["dynamodb"]["NewImage"]["waiting_shard"]
             stored["dynamodb"]["NewImage"] |= shard
             records.append(stored)
@@ -318,5 +314,5 @@ def test_what_waits_and_is_in_no_index_raises_the_alarm(publish: Publish, sample
 def test_what_is_in_its_index_raises_no_alarm(publish: Publish, sample: Sample) -> None:
     """In any shard that is read; an outcome waits for nobody, and has none."""
     names = ("order_stored", "cancel_requested", "refund_stored", "payment_succeeded")
-    publish(*(record(sample, name) for name in names))
+    publish(*(stream_record(sample, name) for name in names))
     assert publish.counted == ["EventPublished"] * len(names)

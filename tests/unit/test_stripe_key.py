@@ -86,7 +86,7 @@ def receive_webhooks(world: PaymentFunctions) -> None:
     types = ("payment_intent.succeeded", "payment_intent.requires_action", "charge.refunded", "charge.dispute.created")
     for event in world.events(*types):
         body = json.dumps(event)
-        http = world.sample("stripe_webhook/unsigned") | {"body": body, "isBase64Encoded": False}
+        http = world.sample("stripe_webhook/payment_intent_succeeded") | {"body": body, "isBase64Encoded": False}
         http["headers"] |= {"stripe-signature": signature(body, STRIPE_WEBHOOK_SECRET, int(time.time()))}
         assert resolver.resolve(http, LambdaContext())["statusCode"] == 200
     assert world.state(placed("9").order_id) == "DECLINED"

@@ -25,6 +25,7 @@ from stripe_standin.webhook_endpoints import signature
 from stripe_webhook.app import Application
 from tests.support.harness import LambdaContext, Log, Sample, load_template, number_of
 from tests.support.payment_service import T0, order_id
+from tests.support.samples import stripe_event
 from tests.support.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
 from tests.support.tools import NO_RATE_LIMIT, Cancellation, RateOf
 from tests.support.webhook_harness import Event, WebhookHarness, body_of
@@ -589,9 +590,7 @@ def test_what_stripe_did_not_sign_is_refused(endpoint: WebhookHarness, header: A
 @pytest.mark.parametrize("body", ["", "no Base64!", base64.b64encode(b"\xff\xfe").decode()])
 def test_a_body_that_cannot_be_read_is_refused(endpoint: WebhookHarness, body: str) -> None:
     """As any other that Stripe did not sign."""
-    http = endpoint.sample("stripe_webhook/payment_intent_payment_failed")
-    assert http["isBase64Encoded"]
-    assert endpoint.resolve(http | {"body": body})[0] == 400
+    assert endpoint.request(body, "t=1,v1=a", encoded=True)[0] == 400
 
 
 @pytest.mark.parametrize("encoded", [False, True])
@@ -731,7 +730,8 @@ def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample, mo
     monkeypatch.setattr("onecharge.runtime.secrets.RETRY_SECONDS", 0)
     variables = load_template()["Resources"]["StripeWebhookFunction"]["Properties"]["Environment"]["Variables"]
     application = Application({name: number_of(name) or name for name in variables})
-    event = sample("stripe_webhook/unknown_type")
+    event = stripe_event(sample, "customer.created")
+    event["headers"]["stripe-signature"] = signature(event["body"], STRIPE_WEBHOOK_SECRET, int(time.time()))
     assert application.route.resolver.resolve(event, LambdaContext())["statusCode"] == 503
     secrets = boto3.client("secretsmanager")
     secrets.create_secret(Name="STRIPE_SECRET_ARN", SecretString="sk_test_x")

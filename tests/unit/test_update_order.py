@@ -18,6 +18,7 @@ from onecharge.orders.transitions import OPEN
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
 from tests.support.harness import Log, Sample
+from tests.support.samples import outcome_body
 from update_order.app import PAYMENT_EVENT
 from update_order.orders import update_order
 
@@ -59,8 +60,9 @@ class Order:
 
     def event(self, kind: str, *, attempt: int = 1, **data: Any) -> PaymentOutcomeEvent:
         """The outcome of the row's next revision, unless another is given."""
-        body = self.sample(f"update_order/payment_{kind}")["Records"][0]["body"]
-        event = PaymentOutcomeEvent.model_validate_json(body)
+        codes = {"decline_code": "insufficient_funds", "advice_code": "try_again_later"} if kind == "declined" else {}
+        event = PaymentOutcomeEvent.model_validate_json(outcome_body(self.sample, f"payment.{kind}"))
+        data = {**codes, **data}
         self.revision += 1
         changes = {"attempt": attempt, "revision": self.revision, **data}
         return event.model_copy(update={"data": event.data.model_copy(update=changes)})
@@ -304,18 +306,17 @@ def test_an_unknown_order_is_an_error(order: Order, data: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "model"),
+    ("type_", "model"),
     [
-        ("payment_succeeded", PaymentOutcomeEvent),
-        ("payment_canceled", PaymentOutcomeEvent),
-        ("refund_succeeded", RefundOutcomeEvent),
-        ("refund_failed", RefundOutcomeEvent),
+        ("payment.succeeded", PaymentOutcomeEvent),
+        ("payment.canceled", PaymentOutcomeEvent),
+        ("refund.succeeded", RefundOutcomeEvent),
+        ("refund.failed", RefundOutcomeEvent),
     ],
 )
-def test_every_kind_of_outcome_is_read(sample: Sample, name: str, model: type) -> None:
+def test_every_kind_of_outcome_is_read(sample: Sample, type_: str, model: type) -> None:
     """By the event's type."""
-    event = PAYMENT_EVENT.validate_json(sample(f"update_order/{name}")["Records"][0]["body"])
-    assert type(event) is model
+    assert type(PAYMENT_EVENT.validate_json(outcome_body(sample, type_))) is model
 
 
 @pytest.mark.parametrize("type_", ["onecharge.order.placed", "onecharge.refund.succeeded", "4000056655665556"])

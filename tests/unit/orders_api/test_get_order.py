@@ -9,18 +9,14 @@ from tests.support.orders_api import OTHER_CARD, Client, order
 def test_an_order_is_shown(client: Client) -> None:
     """What POST responded, and more."""
     _, placed, _ = client.post(order())
-    event = client.event("get_order")
-    event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{placed['order_id']}"
-    status, found, _ = client.send(event)
+    status, found, _ = client.get(f"/orders/{placed['order_id']}")
     assert (status, placed.items() <= found.items()) == (200, True)
 
 
 @pytest.mark.parametrize("order_id", ["ord_" + "0" * 32, "4242424242424242", "%00", "ord_'", "\x00", "\ud800"])
 def test_an_unknown_order_is_not_found(client: Client, order_id: str, capsys: pytest.CaptureFixture[str]) -> None:
     """404, and the id in the request is not repeated."""
-    event = client.event("get_order")
-    event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{order_id}"
-    status, problem, headers = client.send(event)
+    status, problem, headers = client.get(f"/orders/{order_id}")
     assert (status, headers["Content-Type"]) == (404, "application/problem+json")
     assert order_id not in client.published_by(problem, capsys)
 
