@@ -9,7 +9,7 @@ simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=
 	  $(call option,PROCESSES,processes) $(call option,SCENARIO,scenario)
 
 mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: when is it caught? [SEED=…]; WRITE=1 stores the schedules.
-	@$(if $(WRITE),STORE_SCHEDULES=1 $(PY) -m pytest -q tests/simulation -k is_caught,PYTHONPATH=functions:shared:. \
+	@$(if $(WRITE),STORE_SCHEDULES=1 $(PY) -m pytest -q -n 0 lab/tests -k is_caught,PYTHONPATH=functions:shared:. \
 	  $(PY) -m lab.simulation --mutants $(call option,SEED,seed))
 
 survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied most [SCHEDULES=10000] [SEED=1]; WRITE=1 keeps the table.

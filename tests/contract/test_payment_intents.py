@@ -86,12 +86,13 @@ def test_a_replayed_error_has_the_header(client: Any) -> None:
 
 
 def test_a_key_is_for_one_request(client: Any) -> None:
-    """With other parameters, or at another endpoint, it is refused, and nothing is executed."""
-    intent = created(client, "shared")
+    """With other parameters, or for another PaymentIntent, it is refused, and nothing is executed."""
+    first, second = created(client, "shared"), created(client)
     with pytest.raises(stripe.IdempotencyError):
         created(client, "shared", amount=1)
-    assert isinstance(refused(client, intent.id, PAYS, "shared"), stripe.IdempotencyError)
-    assert client.v1.payment_intents.retrieve(intent.id).status == "requires_payment_method"
+    confirmed(client, first.id, PAYS, "a")
+    assert isinstance(refused(client, second.id, PAYS, "a"), stripe.IdempotencyError)
+    assert client.v1.payment_intents.retrieve(second.id).status == "requires_payment_method"
 
 
 def test_another_card_pays_after_a_decline(client: Any) -> None:

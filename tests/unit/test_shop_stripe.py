@@ -97,9 +97,22 @@ def test_what_is_turned_away_uses_no_key_up(kind: str) -> None:
     assert len(account.stripe.charges) == 1
 
 
+@pytest.mark.parametrize("is_forgotten", [True, False])
+def test_stripe_may_forget_a_key_after_a_day(is_forgotten: bool) -> None:
+    """It may also keep it for longer. Before that, it never forgets one."""
+    account = Account()
+    intent = account.created()
+    account.io.will_happen = is_forgotten
+    account.io.time += DAY_SECONDS - 1
+    assert account.created() is intent
+    account.io.time += 1
+    assert (account.created() is not intent) is is_forgotten
+    assert account.stripe.forgotten == ({"create"} if is_forgotten else set())
+
+
 @pytest.mark.parametrize(("succeeds", "status"), [(True, "succeeded"), (False, "requires_payment_method")])
 def test_one_that_is_processing_is_decided_later(succeeds: bool, status: str) -> None:
-    """Until then it can neither be confirmed nor canceled."""
+    """After an hour; until then it can neither be confirmed nor canceled."""
     account = Account(stripe_confirm="processing")
     intent = account.created()
     account.io.will_happen = succeeds
@@ -107,7 +120,9 @@ def test_one_that_is_processing_is_decided_later(succeeds: bool, status: str) ->
     assert fails(account, 400, key="again").code == "payment_intent_unexpected_state"
     with pytest.raises(stripe.InvalidRequestError):
         account.cancel()
-    account.later(DAY_SECONDS)
+    account.later(3599)
+    assert intent.status == "processing"
+    account.later(1)
     assert (intent.status, intent.last_payment_error is None) == (status, succeeds)
 
 
@@ -138,7 +153,19 @@ def test_another_account_knows_nothing_of_ours() -> None:
     assert account.client.events.list({}).data == []
     assert account.created().id != intent.id
     assert account.confirm().status == "succeeded"
-    assert len(account.stripe.charges) == 2
+    assert [account.stripe.is_ours(charge.id) for charge in account.stripe.charges] == [True, False]
+    assert client_of(account.stripe, account=0).v1.payment_intents.retrieve(intent.id).id == intent.id
+
+
+def test_a_list_has_no_more_objects_on_a_page_than_the_shop_says() -> None:
+    """However many are asked for."""
+    account = Account()
+    account.stripe.page_max = 1
+    ids = [account.created(key).id for key in ("a", "b")]
+    page = account.client.payment_intents.list({"limit": 100})
+    assert ([each.id for each in page.data], page.has_more) == ([ids[1]], True)
+    rest = account.client.payment_intents.list({"limit": 100, "starting_after": ids[1]})
+    assert ([each.id for each in rest.data], rest.has_more) == ([ids[0]], False)
 
 
 def test_search_lags_behind_in_all_that_it_shows() -> None:
@@ -189,6 +216,7 @@ def test_a_refund_may_fail_after_it_succeeded() -> None:
 
 def test_no_payment_intent_ever_charges_twice_or_after_it_was_canceled() -> None:
     """Whatever is asked for, in whatever order, under whatever faults."""
+    ends = set()
     for seed in range(300):
         chance = random.Random(seed)
         account = Account()
@@ -219,3 +247,5 @@ def test_no_payment_intent_ever_charges_twice_or_after_it_was_canceled() -> None
                 canceled_with = len(account.stripe.charges)
         assert len(account.stripe.charges) == (intent.status == "succeeded")
         assert canceled_with in (None, 0)
+        ends.add(intent.status)
+    assert {"succeeded", "canceled"} <= ends
