@@ -25,10 +25,6 @@ MET = {
 """Everything that such a schedule may meet."""
 
 
-@pytest.mark.xfail(
-    reason="known defect, found since Stripe refuses to refund what was charged back: a row that is lost and claimed "
-    "again, and whose charge a later delivery or event finds, may lack refunds and disputes that were told before"
-)
 def test_a_row_ends_with_stripes_refunds_and_disputes(is_nightly: bool) -> None:
     """Whichever events come when; and no event ends a review of two charges."""
     findings = explored(range(SCHEDULES_NIGHTLY if is_nightly else SCHEDULES), after_charge_world)

@@ -49,9 +49,9 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "functions/f").mkdir(parents=True)
     (tmp_path / "functions/f/app.py").write_text("import pickle\n\nread = pickle.loads(open('x', 'rb').read())\n")
     (tmp_path / "notes.txt").write_text(f"key: {LIVE_KEY}\n")
-    (tmp_path / "requirements").mkdir()
+    (tmp_path / "layers/requirements").mkdir(parents=True)
     (tmp_path / "layers/requirements/dev.txt").write_text(f"urllib3==1.24.1 --hash=sha256:{'0' * 64}\n")
-    (tmp_path / "layers/libraries").mkdir(parents=True)
+    (tmp_path / "layers/libraries").mkdir()
     (tmp_path / "layers/libraries/requirements.txt").write_text(f"idna==3.10 --hash=sha256:{'0' * 64}\n")
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
     return tmp_path

@@ -411,7 +411,7 @@ def test_a_processing_confirm_is_waited_for(service: ChargeHarness) -> None:
     assert [service.deliver(), service.deliver()] == [BackOff(), BackOff()]
     service.stripe.show("pi_0", "succeeded")
     assert service.deliver() == Done()
-    assert service.stripe.operations == ["create", "confirm", "retrieve", "retrieve"]
+    assert service.stripe.operations == ["create", "confirm", "retrieve", "retrieve", "refunds", "disputes"]
 
 
 @pytest.mark.parametrize("status", [None, 503, 401])
@@ -420,7 +420,7 @@ def test_an_unanswered_confirm_is_retrieved_first(service: ChargeHarness, status
     service.stripe.next("confirm", answer(status), answer_after(status))
     assert [service.deliver(), service.deliver(), service.deliver()] == [BackOff(), BackOff(), Done()]
     assert service.stripe.sent("confirm") == [CONFIRM_0] * 2
-    assert service.stripe.operations[-1] == "retrieve"
+    assert service.stripe.operations[-3:] == ["retrieve", "refunds", "disputes"]
     assert service.stripe.charged == ["pi_0"]
 
 
@@ -632,6 +632,20 @@ def test_the_alarm_of_a_review_is_raised_before_the_row_says_so(service: ChargeH
     service.passes()
     service.deliver()
     assert service.row["state"] == "NEEDS_REVIEW"
+
+
+def test_a_worker_that_dies_after_it_stored_the_id_loses_no_refund(service: ChargeHarness) -> None:
+    """The row was lost; the next delivery finds the charge by the id, and cannot know that."""
+    service.deliver()
+    service.stripe.refund_by_hand("pi_0", 1099)
+    service.lose_row()
+    service.stripe.next("disputes", afterwards(lambda: service.io.faults.update(dynamodb_UpdateItem="answer lost")))
+    with pytest.raises(ReadTimeoutError):
+        service.deliver()
+    assert service.outcome == ("PENDING", "pi_0")
+    service.passes()
+    assert service.deliver() == Done()
+    assert (service.row["state"], service.row["amount_refunded_minor"]) == ("SUCCEEDED", 1099)
 
 
 @pytest.mark.parametrize("keys", ["remembered", "forgotten"])

@@ -118,7 +118,7 @@ def create(row: Payment, generation: int, tools: "ChargeTools") -> StripeIntent 
         intent = response.intent
         if response.is_replay:
             # A replay proves the PaymentIntent's id, not its current status.
-            intent = _with_refunds_and_disputes(retrieve(intent.payment_intent_id, tools), tools)
+            intent = retrieve(intent.payment_intent_id, tools)
         if intent.takes_cards or not intent.is_open or row.cancel_requested_at:
             return intent
         # A confirm would decline every card. When this is replayed, card payments may be active again.
@@ -198,7 +198,7 @@ def look_up(row: Payment, created: StripeIntent | Finalize, tools: "ChargeTools"
 
 
 def _with_refunds_and_disputes(found: StripeIntent, tools: "ChargeTools") -> StripeIntent:
-    """With refunds and disputes, if it succeeded: the row that knew of them is lost."""
+    """With refunds and disputes, if it succeeded: the row that knew of them may be lost."""
     if found.status != "succeeded":
         return found
     tools.require_time()
@@ -211,7 +211,7 @@ def _with_refunds_and_disputes(found: StripeIntent, tools: "ChargeTools") -> Str
 def retrieve(payment_intent_id: str, tools: "ChargeTools") -> StripeIntent:
     """The PaymentIntent as it is now."""
     tools.require_time()
-    return _intent_of(tools.gateway.retrieve(payment_intent_id))
+    return _with_refunds_and_disputes(_intent_of(tools.gateway.retrieve(payment_intent_id)), tools)
 
 
 def cancel(payment_intent_id: str, reason: CancelReason, tools: "ChargeTools") -> StripeIntent:
