@@ -169,7 +169,7 @@ types: $(VENV)/.dev ## Check types, strictly.
 validate: $(VENV)/opt/.sam-lint ## Validate template.yaml.
 	@AWS_DEFAULT_REGION=us-east-1 $(VENV)/opt/sam/bin/sam validate --lint
 
-# Scanners say what they looked at. SCANNERS_MUST_RUN=1 fails if one of them cannot run, as pip-audit offline.
+# SCANNERS_MUST_RUN=1 fails if pip-audit finds no service that knows vulnerabilities, as offline.
 scan: $(VENV)/.dev $(VENV)/opt/.sam-lint $(VENV)/opt/.checks ## Scan templates, code, secrets and packages.
 	@$(PY) -m tests.scans
 
