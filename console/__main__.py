@@ -1,4 +1,9 @@
-"""`python -m console --stack FILE.json --port N`: the console of a local stack. `make local` runs it."""
+"""All orders live, and one order's timeline, in a browser on this machine.
+
+It shows what `ops explain` knows and what the functions logged. A deployed stack's console only reads, with your
+credentials, and needs logs:FilterLogEvents and dynamodb:BatchGetItem besides explain's permissions. `make local` runs
+one of the local stack, with buttons that break it.
+"""
 
 import argparse
 import sys
@@ -6,6 +11,7 @@ import time
 from pathlib import Path
 
 _PROJECT = Path(__file__).resolve().parent.parent
+_MINUTES = 60
 
 
 def _run() -> int:
@@ -13,19 +19,26 @@ def _run() -> int:
     sys.path.insert(1, str(_PROJECT / "shared"))
     from console.breaks import LocalBreaks
     from console.serve import serve
-    from ops.connection import connect
-    from ops.errors import Problem
+    from ops.connection import add_stack_options, connect
+    from ops.errors import problem_of
 
-    parser = argparse.ArgumentParser(prog="python -m console", description=__doc__)
-    parser.add_argument("--stack", metavar="FILE.json", help="stack.json of a local run (default: .local/stack.json)")
+    parser = argparse.ArgumentParser(
+        prog="python -m console", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_stack_options(parser)
     parser.add_argument("--port", type=int, default=0, help="default: any that is free")
+    parser.add_argument(
+        "--minutes", type=int, default=_MINUTES, metavar="N", help=f"list the orders of the last N minutes ({_MINUTES})"
+    )
     options = parser.parse_args()
     try:
-        stack = connect(options.stack)
-        if not stack.is_local:
-            raise Problem(f"a deployed stack's console is `python -m ops --stack {stack.name} console`")
-        serve(stack, port=options.port, since=time.time() - 3600, breaks=LocalBreaks.of(stack, options.stack))
-    except Problem as problem:
+        stack = connect(options.stack, options.profile, options.region, options.stripe_key_secret)
+        breaks = LocalBreaks.of(stack, options.stack) if stack.is_local else None
+        serve(stack, port=options.port, since=time.time() - options.minutes * 60, breaks=breaks)
+    except Exception as error:
+        problem = problem_of(error)
+        if problem is None:
+            raise
         print(f"console: {problem}", file=sys.stderr)
         return problem.status
     return 0

@@ -1,1 +1,1 @@
-"""Fakes, builders and harnesses: what tests, the simulation, benchmarks and the local run share."""
+"""What proves the house: specification, simulation, survival, speed and costs. The house does not know it."""

@@ -15,7 +15,6 @@ from typing import Protocol
 from ops import (
     audit,
     check,
-    console,
     deploy,
     dlq,
     explain,
@@ -27,7 +26,7 @@ from ops import (
     undeploy,
     webhook,
 )
-from ops.connection import Stack, connect
+from ops.connection import Stack, add_stack_options, connect
 from ops.errors import problem_of
 from ops.output import Report, redacted, show
 
@@ -51,7 +50,6 @@ class Command(Protocol):
 COMMANDS: dict[str, Command] = {
     "explain": explain,
     "pending": pending,
-    "console": console,
     "review": review,
     "dlq": dlq,
     "failed-records": failed_records,
@@ -110,17 +108,6 @@ def _leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
 def _add_common(parser: argparse.ArgumentParser) -> None:
     """The options of every command, before its name and after it alike."""
     given = parser.add_argument_group("of every command", argument_default=argparse.SUPPRESS)
-    given.add_argument(
-        "--stack",
-        metavar="NAME",
-        help="a deployed stack's name; `local`, or a stack.json (default: the local stack, if it runs)",
-    )
-    given.add_argument("--profile", help="AWS profile, as of the AWS CLI")
-    given.add_argument("--region", help="AWS region of the stack")
-    given.add_argument(
-        "--stripe-key-secret",
-        metavar="SECRET",
-        help="secret with the Stripe key to use (default: STRIPE_SECRET_KEY, then the stack's own)",
-    )
+    add_stack_options(given)
     given.add_argument("--json", action="store_true", help="one JSON document, for scripts")
     given.add_argument("--yes", action="store_true", help="change it; without it, say what would be changed")

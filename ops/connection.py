@@ -8,6 +8,7 @@ A caller needs cloudformation:DescribeStacks and ListStackResources for every co
 itself requests. An error names a missing one.
 """
 
+import argparse
 import json
 import os
 from collections.abc import Mapping
@@ -151,6 +152,22 @@ class Stack:
     def caller(self) -> str:
         """The caller's ARN, of a user or of a role's session (sts:GetCallerIdentity)."""
         return str(self.client("sts").get_caller_identity()["Arn"])
+
+
+def add_stack_options(parser: argparse._ActionsContainer) -> None:
+    """Which stack, and with which credentials: what `connect` is given."""
+    parser.add_argument(
+        "--stack",
+        metavar="NAME",
+        help="a deployed stack's name; `local`, or a stack.json (default: the local stack, if it runs)",
+    )
+    parser.add_argument("--profile", help="AWS profile, as of the AWS CLI")
+    parser.add_argument("--region", help="AWS region of the stack")
+    parser.add_argument(
+        "--stripe-key-secret",
+        metavar="SECRET",
+        help="secret with the Stripe key to use (default: STRIPE_SECRET_KEY, then the stack's own)",
+    )
 
 
 def connect(
