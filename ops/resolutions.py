@@ -167,9 +167,7 @@ def _paid(seen: Seen, payment: Payment, chosen: str | None) -> Decision:
         if is_returned:
             return Refused(f"{intent.payment_intent_id} is refunded in full, or lost in a dispute: it pays nothing")
         return Refused(f"{', '.join(kept)} succeeded, too: refund it first, so that the customer has paid once")
-    # The row knows only what happened to the charge of its own, and a refund in full perhaps not yet.
-    is_known = intent.payment_intent_id == payment.payment_intent_id and not is_returned
-    after = None if is_known else seen.after_charge.get(intent.payment_intent_id)
+    after = seen.after_charge.get(intent.payment_intent_id)
     return _cancel_others(seen, keep=intent.payment_intent_id) or Write(
         Finalize(PaymentState.SUCCEEDED, intent.payment_intent_id, intent.generation, after_charge=after)
     )

@@ -889,6 +889,20 @@ def test_a_lookup_without_enough_time_proves_nothing(service: ChargeHarness, lat
     assert service.stripe.operations[-5:] == ["retrieve", *lookup_of(1), "confirm"]
 
 
+@pytest.mark.parametrize(("late_after", "sent"), [("retrieve", []), ("refunds", ["refunds"])])
+def test_refunds_and_disputes_are_not_read_after_the_deadline(
+    service: ChargeHarness, late_after: str, sent: list[str]
+) -> None:
+    """Each of the two requests may take as long as Stripe's timeout allows."""
+    service.stripe.next("confirm", LOST)
+    assert service.deliver() == BackOff()
+    service.passes()
+    service.stripe.next(late_after, afterwards(lambda: service.passes(100)))
+    assert service.deliver() == BackOff()
+    assert service.stripe.operations == ["create", "confirm", "retrieve", *sent]
+    assert service.deliver() == Done()
+
+
 @pytest.mark.parametrize("status", ["succeeded", "requires_payment_method"])
 def test_what_a_lookup_finds_at_the_deadline_is_left_to_the_next_delivery(service: ChargeHarness, status: str) -> None:
     """Refunds and disputes are not read, and nothing is canceled: the timeout would kill the whole batch."""

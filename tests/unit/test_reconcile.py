@@ -16,6 +16,8 @@ from botocore.exceptions import ClientError
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.apply_event import apply_event
+from onecharge.payments.charges.protocol import FrozenRequest
+from onecharge.payments.leases import Claimed
 from onecharge.payments.reconcile import UNATTENDED_SECONDS, cause_of
 from onecharge.payments.reconcile_checkpoint import ROUND_OVERDUE_SECONDS
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, NewestReceived, parse_event
@@ -431,6 +433,40 @@ def test_a_lost_row_is_recovered_without_a_webhook(payments: Reconciled) -> None
     counted = payments.run(after_seconds=FINALIZING_SECONDS + 1)
     assert (counted["Discrepancy.LOST_ROW"], counted["Alarm"]) == (1, 1)
     assert payments.state() is PaymentState.SUCCEEDED
+
+
+@pytest.mark.parametrize("finds", ["the run", "an event that comes again"])
+def test_a_row_that_stands_for_a_lost_one_knows_its_refunds_and_disputes(payments: Reconciled, finds: str) -> None:
+    """A worker had claimed the order again and stored the PaymentIntent's id, and died: the events were told before."""
+    payments.charge()
+    paid = payments.stripe.webhooks[-1]
+    payments.stripe.refund_by_hand("pi_0", 1000)
+    payments.stripe.disputed("pi_0", "needs_response")
+    payments.run(after_seconds=FINALIZING_SECONDS + 1)
+    payments.counted.clear()
+    payments.dynamodb.delete_item(TableName="payments", Key={"order_id": {"S": order_id("a")}})
+    claim = payments.store.claim(
+        FrozenRequest.of(payments.order()),
+        attempt=1,
+        payment_method=VISA,
+        correlation_id="c",
+        owner="owner",
+        now=payments.now,
+        lease_seconds=payments.bounds.lease_seconds,
+    )
+    assert isinstance(claim, Claimed)
+    payments.store.write_payment_intent(claim.row, "pi_0", 0)
+    if finds == "the run":
+        payments.run(after_seconds=UNATTENDED_SECONDS)
+    else:
+        payments.now += payments.bounds.lease_seconds
+        event = parse_event(stripe.Event.construct_from(paid, None))
+        assert event is not None
+        apply_event(event, payments.reconcile_tools())
+    row = payments.row()
+    assert (row.state, row.amount_refunded_minor) == (PaymentState.SUCCEEDED, 1000)
+    assert list(row.disputes.values()) == ["needs_response"]
+    assert payments.counted.count("ChargeDisputed") == 1
 
 
 def test_one_event_that_fails_blocks_no_other(payments: Reconciled) -> None:

@@ -269,10 +269,13 @@ def _correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools
         return False
     if cause := _CAUSES.get(discrepancy):
         tools.report(f"Discrepancy.{discrepancy.name}", cause, discrepancy, payment, intent, order_id=order_id)
-    if discrepancy in _RECOVERED and (payment is None or payment.payment_intent_id != intent.payment_intent_id):
+    is_own = payment is not None and payment.payment_intent_id == intent.payment_intent_id
+    # A PENDING row may stand for a lost one, which knew of refunds and disputes.
+    if discrepancy in _RECOVERED and not (payment and is_own and payment.state is not PaymentState.PENDING):
         intent = replace(intent, after_charge=tools.steps.look_back(intent, tools))
         about = {"order_id": order_id, "payment_intent_id": intent.payment_intent_id}
-        report_disputes({}, intent.after_charge.disputes if intent.after_charge else {}, tools, **about)
+        before = payment.disputes if payment else {}
+        report_disputes(before, intent.after_charge.disputes if intent.after_charge else {}, tools, **about)
     match discrepancy:
         case Discrepancy.LOST_ROW:
             _recover(order_id, intent, tools)

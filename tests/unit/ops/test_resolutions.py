@@ -58,8 +58,12 @@ CASES: list[tuple[Resolution, Seen, Decision | str]] = [
     (PAID, seen(DONE), Write(Finalize(SUCCEEDED, "pi_1", 0))),
     (PAID, seen(OPEN, OTHER_DONE), CancelFirst(("pi_1",))),
     (PAID, seen(GONE, OTHER_DONE), Write(Finalize(SUCCEEDED, "pi_2", 0))),
-    (PAID, seen(DONE, refunded={"pi_1": 1}), Write(Finalize(SUCCEEDED, "pi_1", 0))),
-    # Another one than the row's: with what happened after its own charge.
+    # With what happened after the charge: the row may stand for a lost one, which knew of it.
+    (
+        PAID,
+        seen(DONE, refunded={"pi_1": 1}),
+        Write(Finalize(SUCCEEDED, "pi_1", 0, after_charge=AfterCharge(1, {}))),
+    ),
     (
         PAID,
         seen(GONE, OTHER_DONE, refunded={"pi_2": 1}),

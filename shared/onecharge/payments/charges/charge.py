@@ -33,6 +33,7 @@ from onecharge.payments.charges.protocol import (
     decide_after_lookup,
 )
 from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.disputes import AfterCharge
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind, classify
@@ -203,7 +204,9 @@ def _with_refunds_and_disputes(found: StripeIntent, tools: "ChargeTools") -> Str
         return found
     tools.require_time()
     try:
-        return replace(found, after_charge=tools.gateway.after_charge(found.payment_intent_id))
+        refunded = tools.gateway.amount_refunded(found.payment_intent_id)
+        tools.require_time()
+        return replace(found, after_charge=AfterCharge(refunded, tools.gateway.disputes(found.payment_intent_id)))
     except (LookupInconclusive, stripe.StripeError) as error:
         raise Release("refunds and disputes not read", alarm=_cause_of(error)) from error
 
