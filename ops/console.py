@@ -12,13 +12,11 @@ from ops.connection import Stack
 from ops.errors import ExitStatus
 from ops.output import Report
 
-MINUTES = 60
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=0, help="default: any that is free")
     parser.add_argument(
-        "--minutes", type=int, default=MINUTES, metavar="N", help=f"list the orders of the last N minutes ({MINUTES})"
+        "--minutes", type=int, default=60, metavar="N", help="list the orders of the last N minutes (default: 60)"
     )
 
 
