@@ -29,12 +29,11 @@ from ops.connection import STACK_JSON, Stack
 from ops.errors import Problem
 from stripe_standin.faults import Fault
 
-DOWN_SECONDS = 60
-COPIES = 5
-AGED_HOURS = 25
 _PATIENCE_SECONDS = 20
-_CONFIRM = "/v1/payment_intents/*/confirm"
 _CUSTOMER = "cus_console"
+
+
+type _Do = Callable[["LocalBreaks", str], object]
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,23 @@ class Break:
     name: str
     label: str
     says: str
-    do: Callable[["LocalBreaks", str], object]
+    do: _Do
     of_order: bool = False
+    """Whether it is done to an order that is there; else it places one."""
+
+
+BREAKS: list[Break] = []
+"""In the order of the methods below."""
+
+
+def _button(name: str, label: str, *, of_order: bool = False) -> Callable[[_Do], _Do]:
+    """A button that calls the method; the first line of its docstring says what it does."""
+
+    def add(do: _Do) -> _Do:
+        BREAKS.append(Break(name, label, (do.__doc__ or "").partition("\n")[0], do, of_order))
+        return do
+
+    return add
 
 
 @dataclass
@@ -76,7 +90,7 @@ class LocalBreaks:
         """Do it; returns its sentence, and the order to look at. Raises KeyError, Problem."""
         if name == "surprise":
             return self._surprise(seed)
-        chosen = _BY_NAME[name]
+        chosen = {each.name: each for each in BREAKS}[name]
         if chosen.of_order:
             if order_id is None or self._stored(order_id) is None:
                 raise Problem("there is no such order")
@@ -89,7 +103,8 @@ class LocalBreaks:
         self._pressed.append((time.time(), order_id, chosen.label))
         chosen.do(self, order_id)
         self._place(key)
-        _AFTERWARDS.get(name, _nothing)(self, order_id)
+        if name == "five":
+            self.deliver_five(order_id)
         return chosen.says, order_id
 
     def history(self, order_id: str) -> Sequence[tuple[float, str]]:
@@ -140,74 +155,73 @@ class LocalBreaks:
             raise Problem("there is no such order")
         return order.placed_event().model_dump_json(exclude_none=True)
 
-    def _fault(self, kind: Fault, order_id: str, path: str = _CONFIRM, seconds: float = 60) -> None:
-        self.stack.stripe.add_fault(kind, {"metadata[order_id]": order_id}, path=path, seconds=seconds)
+    def _fault(self, kind: Fault, order_id: str) -> None:
+        confirm = "/v1/payment_intents/*/confirm"
+        self.stack.stripe.add_fault(kind, {"metadata[order_id]": order_id}, path=confirm, seconds=60)
 
-    # ------------------------------------------------------------ breaks that place an order
+    # ------------------------------------------------------------ breaks that place an order, once they have broken it
 
+    @_button("place", "Place an order")
     def place(self, order_id: str) -> None:
-        """Nothing is broken."""
+        """Places an order of two pieces, and breaks nothing."""
 
+    @_button("five", "Deliver it five more times")
+    def place_for_five(self, order_id: str) -> None:
+        """Places an order, and sends its message 5 more times at once."""
+
+    @_button("lose", "Lose Stripe's answer")
     def lose_answer(self, order_id: str) -> None:
+        """Stripe charges, and the connection closes before its answer arrives."""
         self._fault(Fault.DROP_AFTER, order_id)
 
+    @_button("500", "Answer 500 after charging")
     def answer_500(self, order_id: str) -> None:
+        """Stripe charges and answers 500, which its key replays: the webhook, or a retrieve, shows the charge."""
         self._fault(Fault.ERROR_500_AFTER, order_id)
 
+    @_button("kill", "Kill the worker")
     def kill_worker(self, order_id: str) -> None:
+        """The worker is killed after Stripe has charged, and before it stores the result."""
         # Its answer trickles, so that no read timeout expires: the function is killed at its own timeout.
         self._fault(Fault.HANG_AFTER, order_id)
 
+    @_button("down", "Stripe is down for a minute")
     def stripe_down(self, order_id: str) -> None:
+        """Every request to Stripe is answered with 503 for 60 seconds."""
         for method in ("GET", "POST"):
             self.stack.stripe.add_fault(Fault.UNAVAILABLE_503, times=None, method=method, path="/v1/*")
-        ending = threading.Timer(DOWN_SECONDS, self.stack.stripe.clear_faults)
+        ending = threading.Timer(60, self.stack.stripe.clear_faults)
         ending.daemon = True
         ending.start()
 
-    def deliver_five(self, order_id: str) -> None:
-        """At once, so that they meet the lease."""
-        body = self._message(order_id)
-        entries = [{"Id": str(number), "MessageBody": body} for number in range(COPIES)]
-        self.stack.aws.client("sqs").send_message_batch(QueueUrl=self.stack.payments_queue_url, Entries=entries)
+    @_button("surprise", "Surprise me")
+    def place_three(self, order_id: str) -> None:
+        """Places three orders with three breaks each, at random; the same seed repeats them."""
 
     # ------------------------------------------------------------ breaks of an order that is there
 
+    @_button("again", "Deliver it five times at once", of_order=True)
+    def deliver_five(self, order_id: str) -> None:
+        """Sends the order's message 5 times to the payments queue."""
+        # At once, so that they meet the lease.
+        body = self._message(order_id)
+        entries = [{"Id": str(number), "MessageBody": body} for number in range(5)]
+        self.stack.aws.client("sqs").send_message_batch(QueueUrl=self.stack.payments_queue_url, Entries=entries)
+
+    @_button("row", "Delete the payment row", of_order=True)
     def delete_row(self, order_id: str) -> None:
+        """Deletes the order's row in the Payments table, and delivers its message again."""
         key = to_item({"order_id": order_id})
         self.ops.dynamodb.delete_item(TableName=self.stack.charges_table, Key=key)
         self._send(self._message(order_id))
 
-    def late_webhooks(self, order_id: str) -> None:
-        """Each twice, the newest first."""
-        stripe = self.stack.stripe
-        ours = {each["id"] for each in stripe.ledger().payment_intents if each["metadata"].get("order_id") == order_id}
-        events = [event["data"]["object"] for event in stripe.events()]
-        indexes = [number for number, each in enumerate(events) if ours & {each["id"], each.get("payment_intent")}]
-        if not indexes:
-            raise Problem("Stripe has no event of this order yet")
-        stripe.deliver_webhooks([number for number in reversed(indexes) for _ in range(2)])
-
-    def redrive(self, order_id: str) -> None:
-        """The emulator has no StartMessageMoveTask: receive, send, delete, as `ops dlq redrive` does."""
-        sqs, dlq = self.stack.aws.client("sqs"), self.stack.payments_dlq_url
-        sqs.send_message(QueueUrl=dlq, MessageBody=self._message(order_id))
-        for message in sqs.receive_message(QueueUrl=dlq, MaxNumberOfMessages=10, WaitTimeSeconds=2).get("Messages", []):
-            if order_id in message["Body"]:
-                self._send(message["Body"])
-                sqs.delete_message(QueueUrl=dlq, ReceiptHandle=message["ReceiptHandle"])
-
-    def _send(self, body: str) -> None:
-        self.stack.aws.client("sqs").send_message(QueueUrl=self.stack.payments_queue_url, MessageBody=body)
-
-    def wait_until_charged(self, order_id: str) -> None:
-        self._wait(lambda: bool(self.stack.stripe.ledger().charges_of(order_id)))
-
+    @_button("day", "A day passes", of_order=True)
     def pass_a_day(self, order_id: str) -> None:
-        """Stripe forgets this order's keys, and its row is lost; the order is a day older by then, as it would be.
+        """Stripe forgets the order's keys, its payment row is lost, and its message comes again, a day later.
 
-        Stripe keeps a key for 24 hours: the protocol assumes it, and to forget the key of a younger order would break
-        the assumption, not the protocol. A message that is under way still has the younger time, so there is none.
+        The order is a day older by then: Stripe keeps a key for 24 hours, as the protocol assumes, and to forget the
+        key of a younger order would break that assumption, not the protocol. No message is under way, which would still
+        have the younger time.
         """
         order = self._stored(order_id)
         if order is None or order.status in WAITING or not self._wait(self._is_queue_empty):
@@ -216,7 +230,7 @@ class LocalBreaks:
         if row is None:
             raise Problem("the order has no payment row")
         payment = payment_of(row)
-        placed_at = (datetime.fromisoformat(order.placed_at) - timedelta(hours=AGED_HOURS)).isoformat()
+        placed_at = (datetime.fromisoformat(order.placed_at) - timedelta(hours=25)).isoformat()
         self.ops.dynamodb.update_item(
             TableName=self.stack.orders_table,
             Key=to_item({"order_id": order_id}),
@@ -228,6 +242,36 @@ class LocalBreaks:
             self.stack.stripe.delete_keys(key)
         self.delete_row(order_id)
 
+    @_button("webhook", "Deliver webhooks twice, late", of_order=True)
+    def late_webhooks(self, order_id: str) -> None:
+        """Sends each of Stripe's events of this order twice, the newest first."""
+        stripe = self.stack.stripe
+        ours = {each["id"] for each in stripe.ledger().payment_intents if each["metadata"].get("order_id") == order_id}
+        events = [event["data"]["object"] for event in stripe.events()]
+        indexes = [number for number, each in enumerate(events) if ours & {each["id"], each.get("payment_intent")}]
+        if not indexes:
+            raise Problem("Stripe has no event of this order yet")
+        stripe.deliver_webhooks([number for number in reversed(indexes) for _ in range(2)])
+
+    @_button("dlq", "Redrive it from the DLQ", of_order=True)
+    def redrive(self, order_id: str) -> None:
+        """Puts the order's message into the DLQ, and sends it back to its queue."""
+        # Receive, send, delete, as `ops dlq redrive` does: the emulator has no StartMessageMoveTask.
+        sqs, dlq = self.stack.aws.client("sqs"), self.stack.payments_dlq_url
+        sqs.send_message(QueueUrl=dlq, MessageBody=self._message(order_id))
+        for message in sqs.receive_message(QueueUrl=dlq, MaxNumberOfMessages=10, WaitTimeSeconds=2).get("Messages", []):
+            if order_id in message["Body"]:
+                self._send(message["Body"])
+                sqs.delete_message(QueueUrl=dlq, ReceiptHandle=message["ReceiptHandle"])
+
+    # ------------------------------------------------------------ how
+
+    def _send(self, body: str) -> None:
+        self.stack.aws.client("sqs").send_message(QueueUrl=self.stack.payments_queue_url, MessageBody=body)
+
+    def wait_until_charged(self, order_id: str) -> None:
+        self._wait(lambda: bool(self.stack.stripe.ledger().charges_of(order_id)))
+
     def _is_queue_empty(self) -> bool:
         return messages_in(self.stack, self.stack.payments_queue_url) == 0
 
@@ -236,87 +280,3 @@ class LocalBreaks:
         while not (done := until()) and time.monotonic() < deadline:
             time.sleep(0.2)
         return done
-
-
-def _nothing(_: LocalBreaks, order_id: str) -> None:
-    """Nothing follows the order."""
-
-
-_DO = LocalBreaks
-BREAKS: Sequence[Break] = (
-    Break("place", "Place an order", "Places an order of two pieces, and breaks nothing.", _DO.place),
-    Break(
-        "five",
-        "Deliver it five more times",
-        f"Places an order, and sends its message {COPIES} more times at once.",
-        _DO.place,
-    ),
-    Break(
-        "lose",
-        "Lose Stripe's answer",
-        "Stripe charges, and the connection closes before its answer arrives.",
-        _DO.lose_answer,
-    ),
-    Break(
-        "500",
-        "Answer 500 after charging",
-        "Stripe charges and answers 500, which its key replays: the webhook, or a retrieve, shows the charge.",
-        _DO.answer_500,
-    ),
-    Break(
-        "kill",
-        "Kill the worker",
-        "The worker is killed after Stripe has charged, and before it stores the result.",
-        _DO.kill_worker,
-    ),
-    Break(
-        "down",
-        "Stripe is down for a minute",
-        f"Every request to Stripe is answered with 503 for {DOWN_SECONDS} seconds.",
-        _DO.stripe_down,
-    ),
-    Break(
-        "surprise",
-        "Surprise me",
-        "Places three orders with three breaks each, at random; the same seed repeats them.",
-        _DO.place,
-    ),
-    Break(
-        "again",
-        "Deliver it five times at once",
-        f"Sends the order's message {COPIES} times to the payments queue.",
-        _DO.deliver_five,
-        of_order=True,
-    ),
-    Break(
-        "row",
-        "Delete the payment row",
-        "Deletes the order's row in the Payments table, and delivers its message again.",
-        _DO.delete_row,
-        of_order=True,
-    ),
-    Break(
-        "day",
-        "A day passes",
-        "Stripe forgets the order's keys, its payment row is lost, and its message comes again, a day later.",
-        _DO.pass_a_day,
-        of_order=True,
-    ),
-    Break(
-        "webhook",
-        "Deliver webhooks twice, late",
-        "Sends each of Stripe's events of this order twice, the newest first.",
-        _DO.late_webhooks,
-        of_order=True,
-    ),
-    Break(
-        "dlq",
-        "Redrive it from the DLQ",
-        "Puts the order's message into the DLQ, and sends it back to its queue.",
-        _DO.redrive,
-        of_order=True,
-    ),
-)
-_BY_NAME = {each.name: each for each in BREAKS}
-_AFTERWARDS: dict[str, Callable[[LocalBreaks, str], None]] = {"five": _DO.deliver_five}
-"""What follows once the order is placed."""

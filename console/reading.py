@@ -3,7 +3,6 @@
 A page asks every second or two, and several pages may be open: what was read a moment ago is shared.
 """
 
-import hashlib
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -74,9 +73,9 @@ class Reader:
     def _look(self, now: float) -> Seen:
         since = max(self.since, self._read_until - _LATE_SECONDS)
         read = list(self._read_log(since, now))
-        self._lines.extend(line for digest, _, line in read if line and digest not in self._known)
+        self._lines.extend(line for id_, _, line in read if line and id_ not in self._known)
         # The next look begins before the end of this one, and not before its beginning.
-        self._known = {digest for digest, _, _ in read}
+        self._known = {id_ for id_, _, _ in read}
         # The emulator returns no token for what is left.
         self._read_until = now if len(read) < _EVENTS_OF_A_PAGE else read[-1][1]
         lines = by_order(self._lines)
@@ -104,9 +103,9 @@ class Reader:
             )
         )
         for event in (each for page in pages for each in page["events"]):
-            text = f"{event['timestamp']} {event.get('logStreamName')} {event['message']}"
-            digest = event.get("eventId") or hashlib.sha256(text.encode()).hexdigest()
-            yield digest, event["timestamp"] / 1000, line_of(event)
+            # The emulator gives events no id.
+            id_ = event.get("eventId") or f"{event['timestamp']} {event.get('logStreamName')} {event['message']}"
+            yield id_, event["timestamp"] / 1000, line_of(event)
 
     def _stored(self, order_ids: Iterable[str]) -> dict[str, Stored]:
         keys = [{"order_id": each} for each in dict.fromkeys(order_ids)]

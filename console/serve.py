@@ -2,13 +2,17 @@
 
 import socket
 import time
+from typing import TYPE_CHECKING
 
 import uvicorn
 
 from console.reading import Reader
-from console.web import Breaks, create_app
+from console.web import create_app
 from ops.connection import Stack
 from ops.errors import Problem
+
+if TYPE_CHECKING:
+    from console.breaks import LocalBreaks
 
 HOST = "127.0.0.1"
 LOCAL_REFRESH_SECONDS = 1.0
@@ -16,7 +20,7 @@ DEPLOYED_REFRESH_SECONDS = 5.0
 """Each look costs requests to CloudWatch, DynamoDB and Stripe, whose limits the functions share."""
 
 
-def serve(stack: Stack, *, port: int = 0, breaks: Breaks | None = None, since: float | None = None) -> None:
+def serve(stack: Stack, *, port: int = 0, breaks: "LocalBreaks | None" = None, since: float | None = None) -> None:
     """Serve until Ctrl-C; prints the address. Raises Problem: the port is taken.
 
     Args:

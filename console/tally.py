@@ -57,6 +57,7 @@ class OrderRow:
     requests: int
     replays: int
     charges: int
+    """By Stripe's ledger."""
     is_lost: bool
 
     @property
@@ -68,56 +69,35 @@ class OrderRow:
         return self.status in WAITING
 
     @property
+    def is_charged_twice(self) -> bool:
+        return self.charges > 1
+
+    @property
     def is_wrong(self) -> bool:
-        return self.is_lost or self.charges > 1
+        return self.is_lost or self.is_charged_twice
 
 
 @dataclass(frozen=True)
 class Tally:
-    """The sums of all rows."""
+    """All rows, the newest first, and their sums."""
 
-    orders: int
-    deliveries: int
-    duplicates: int
-    leased: int
-    requests: int
-    replays: int
-    waiting: int
-    paid: int
-    canceled: int
-    declined: int
-    charges: int
-    """By Stripe's ledger, as the next two."""
-    charged_twice: int
-    lost: int
     rows: Sequence[OrderRow]
     is_complete: bool
     ledger_read: bool
 
+    def total(self, name: str) -> int:
+        """The sum of all rows' numbers of this name, or the number of rows of which it is true."""
+        return sum(getattr(row, name) for row in self.rows)
+
+    def with_status(self, status: str) -> int:
+        return sum(row.status == status for row in self.rows)
+
 
 def tally(seen: Seen) -> Tally:
-    """The newest order first."""
     charges = Counter(seen.charges)
     order_ids = {*seen.lines, *seen.stored, *charges}
     rows = [_row(seen, order_id, charges[order_id]) for order_id in order_ids]
-    return Tally(
-        orders=len(rows),
-        deliveries=sum(row.deliveries for row in rows),
-        duplicates=sum(row.duplicates for row in rows),
-        leased=sum(row.leased for row in rows),
-        requests=sum(row.requests for row in rows),
-        replays=sum(row.replays for row in rows),
-        waiting=sum(row.waits for row in rows),
-        paid=sum(row.status == OrderStatus.PAID for row in rows),
-        canceled=sum(row.status == OrderStatus.CANCELED for row in rows),
-        declined=sum(row.status == OrderStatus.PAYMENT_DECLINED for row in rows),
-        charges=sum(charges.values()),
-        charged_twice=sum(count > 1 for count in charges.values()),
-        lost=sum(row.is_lost for row in rows),
-        rows=sorted(rows, key=lambda row: (-row.at, row.order_id)),
-        is_complete=seen.is_complete,
-        ledger_read=seen.ledger_read,
-    )
+    return Tally(sorted(rows, key=lambda row: (-row.at, row.order_id)), seen.is_complete, seen.ledger_read)
 
 
 def _row(seen: Seen, order_id: str, charges: int) -> OrderRow:

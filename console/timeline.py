@@ -10,6 +10,7 @@ line.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from string import ascii_uppercase
 from typing import Any
@@ -281,8 +282,7 @@ def short(text: str) -> str:
 
 def clock_of(at: float) -> str:
     """`12:03:10`, UTC."""
-    seconds = int(at) % 86_400
-    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S}"
 
 
 # ---------------------------------------------------------------- leases

@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -28,36 +28,11 @@ from onecharge.contract.money import as_money
 from ops.errors import Problem, problem_of
 from ops.output import duration_of, redacted, redacted_values, time_of
 
+if TYPE_CHECKING:
+    from console.breaks import LocalBreaks  # Of a local stack alone.
+
 _HERE = Path(__file__).resolve().parent
 ROWS_SHOWN = 100
-
-
-class Button(Protocol):
-    """A button of the page, as breaks.py has them."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def label(self) -> str: ...
-    @property
-    def says(self) -> str:
-        """What it does, in one sentence."""
-
-    @property
-    def of_order(self) -> bool:
-        """Whether it is done to an order that is there; else it places one."""
-
-
-class Breaks(Protocol):
-    """What breaks the stack."""
-
-    @property
-    def buttons(self) -> Sequence[Button]: ...
-    def press(self, name: str, *, order_id: str | None, seed: str | None) -> tuple[str, str | None]:
-        """Do it; returns what was done, and the order to look at. Raises KeyError: there is no such button; Problem."""
-
-    def history(self, order_id: str) -> Sequence[tuple[float, str]]:
-        """When which button was pressed for the order, by its label."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +48,7 @@ class Pages:
     """Everything that a request needs."""
 
     reader: Reader
-    breaks: Breaks | None
+    breaks: "LocalBreaks | None"
     token: str
     refresh_seconds: float
     done: dict[str, Said] = field(default_factory=dict)
@@ -109,7 +84,7 @@ class Pages:
 
 
 def create_app(
-    reader: Reader, *, hosts: Sequence[str], breaks: Breaks | None = None, refresh_seconds: float = 1.0
+    reader: Reader, *, hosts: Sequence[str], breaks: "LocalBreaks | None" = None, refresh_seconds: float = 1.0
 ) -> Starlette:
     """The console of one stack.
 

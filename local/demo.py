@@ -45,7 +45,7 @@ def run(traffic: Traffic, *, seed: int, started: float) -> Report:
     """Send everything in, wait until all queues are idle, and count by the ledger."""
     stack, admin = traffic.stack, traffic.stack.stripe
     request_faults(admin, traffic.plan)
-    with traffic.tapped() as tap_url, traffic.multiplied(tap_url):
+    with traffic.multiplied():
         traffic.place_all()
         traffic.poison_all()
     try:
@@ -63,10 +63,8 @@ def drain(stack: Stack, queue_url: str) -> list[dict[str, Any]]:
     """Receive and delete all messages of a queue."""
     sqs, messages = stack.aws.client("sqs"), list[dict[str, Any]]()
     while True:
-        batch = sqs.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]).get(
-            "Messages", []
-        )
-        if not batch:
+        read = sqs.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10, MessageAttributeNames=["All"])
+        if not (batch := read.get("Messages", [])):
             return messages
         for message in batch:
             sqs.delete_message(QueueUrl=queue_url, ReceiptHandle=message["ReceiptHandle"])

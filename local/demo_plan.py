@@ -52,12 +52,6 @@ class Channel(StrEnum):
     QUEUE = "queue"
 
 
-_PAYING = {
-    FollowUp.ANOTHER_CARD,
-    FollowUp.AT_THE_BANK,
-}
-
-
 @dataclass(frozen=True)
 class PlannedOrder:
     """One order, how often its client sends it, and how often its message is delivered beyond the first time."""
@@ -74,7 +68,7 @@ class PlannedOrder:
     @property
     def pays(self) -> bool:
         """Whether it is charged in the end."""
-        return self.expected is Expected.CHARGED or self.follow_up in _PAYING
+        return self.expected is Expected.CHARGED or self.follow_up in (FollowUp.ANOTHER_CARD, FollowUp.AT_THE_BANK)
 
     @property
     def refunded_minor(self) -> int:
@@ -115,19 +109,9 @@ _FAULTS = (Fault.HANG_AFTER, Fault.ERROR_500_AFTER, Fault.DROP_AFTER, Fault.ERRO
 
 # Of each kind one at least: the rest stays as it is.
 _FOLLOW_UPS: dict[Expected, list[FollowUp]] = {
-    Expected.DECLINED: [
-        FollowUp.ANOTHER_CARD,
-        FollowUp.CANCEL,
-        FollowUp.ANOTHER_CARD,
-    ],
-    Expected.REQUIRES_ACTION: [
-        FollowUp.AT_THE_BANK,
-        FollowUp.CANCEL,
-        FollowUp.AT_THE_BANK,
-    ],
-    Expected.CHARGED: [
-        *[FollowUp.REFUND] * 3,
-    ],
+    Expected.DECLINED: [FollowUp.ANOTHER_CARD, FollowUp.CANCEL, FollowUp.ANOTHER_CARD],
+    Expected.REQUIRES_ACTION: [FollowUp.AT_THE_BANK, FollowUp.CANCEL, FollowUp.AT_THE_BANK],
+    Expected.CHARGED: [FollowUp.REFUND] * 3,
 }
 
 
@@ -153,12 +137,7 @@ def _kinds(orders: int) -> list[Expected]:
 
 
 def _order(
-    chance: random.Random,
-    seed: int,
-    index: int,
-    expected: Expected,
-    fault: Fault | None,
-    follow_up: FollowUp | None,
+    chance: random.Random, seed: int, index: int, expected: Expected, fault: Fault | None, follow_up: FollowUp | None
 ) -> PlannedOrder:
     match expected:
         case Expected.CHARGED:

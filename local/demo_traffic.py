@@ -85,17 +85,14 @@ class Traffic:
                 self.deliver(poison.body, channel)
 
     @contextmanager
-    def tapped(self) -> Iterator[str]:
-        """A queue of the demo's own, subscribed to the topic: it receives each message that the system publishes."""
-        tap = open_tap(self.stack, "demo-tap")
-        yield tap.url
-        self.sns.unsubscribe(SubscriptionArn=tap.subscription_arn)
+    def multiplied(self) -> Iterator[None]:
+        """Deliver duplicates in a thread until all are delivered; if the block fails, the thread ends with it.
 
-    @contextmanager
-    def multiplied(self, tap_url: str) -> Iterator[None]:
-        """Deliver duplicates in a thread until all are delivered; if the block fails, the thread ends with it."""
-        with ThreadPoolExecutor(1) as tap:
-            multiplying = tap.submit(self.multiply, tap_url)
+        A queue of the demo's own is subscribed to the topic: it receives each message that the system publishes.
+        """
+        tap = open_tap(self.stack, "demo-tap")
+        with ThreadPoolExecutor(1) as thread:
+            multiplying = thread.submit(self.multiply, tap.url)
             try:
                 yield
                 multiplying.result()
@@ -147,9 +144,7 @@ class Traffic:
         admin.deliver_webhooks(order=indexes[::-1])
 
     def ask(self, order: PlannedOrder, path: str, body: dict[str, Any]) -> None:
-        token = self.tokens[order.customer_id]
-        if order.follow_up is FollowUp.REFUND:
-            token = self.staff_token
+        token = self.staff_token if order.follow_up is FollowUp.REFUND else self.tokens[order.customer_id]
         headers = {"Idempotency-Key": f"demo-{path}", **_bearer(token)}
         url = f"{self.stack.api_url}/orders/{path}"
         self.http.post(url, json=body, headers=headers, timeout=60)
@@ -160,12 +155,8 @@ class Traffic:
 
     def follow_ups_shown(self) -> int:
         """How many orders show what their customers did next."""
-        shown = {
-            order_id: self.get(order.customer_id, order_id).json()
-            for order_id, order in self.orders.items()
-            if order.follow_up
-        }
-        return sum(_shows(shown[order_id], order) for order_id, order in self.orders.items() if order.follow_up)
+        followed = {order_id: order for order_id, order in self.orders.items() if order.follow_up}
+        return sum(_shows(self.get(order.customer_id, each).json(), order) for each, order in followed.items())
 
 
 def _bearer(token: str) -> dict[str, str]:
@@ -174,12 +165,9 @@ def _bearer(token: str) -> dict[str, str]:
 
 def _shows(shown: dict[str, Any], order: PlannedOrder) -> bool:
     """Whether the order, as the API shows it, is what its customer's follow-up makes of it."""
-    status = "PAID"
-    if order.follow_up is FollowUp.CANCEL:
-        status = "CANCELED"
-    if sum(each["amount"] for each in shown["refunds"] if each["status"] == "SUCCEEDED") != order.refunded_minor:
-        return False
-    return bool(shown["status"] == status)
+    status = "CANCELED" if order.follow_up is FollowUp.CANCEL else "PAID"
+    refunded = sum(each["amount"] for each in shown["refunds"] if each["status"] == "SUCCEEDED")
+    return (shown["status"], refunded) == (status, order.refunded_minor)
 
 
 @contextmanager

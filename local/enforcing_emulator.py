@@ -44,12 +44,7 @@ def enforce_and_record(
     denied = _enforce(access_key_id, action, service, region, resource_arn=resource_arn, **context)
     principal = getattr(iam_evaluator.resolve_credential(access_key_id, get_account_id()), "principal_arn", "")
     if ":assumed-role/" in principal:
-        decision = {
-            "principal": principal,
-            "action": action,
-            "resource": resource_arn,
-            "is_allowed": denied is None,
-        }
+        decision = {"principal": principal, "action": action, "resource": resource_arn, "is_allowed": denied is None}
         _record(json.dumps(decision))
     return denied
 

@@ -6,7 +6,7 @@ emulator's API Gateway then verifies the tokens itself.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,12 @@ from local.emulator import REGION, Emulator
 _METHODS = {"get", "post", "put", "patch", "delete", "head", "options"}
 
 
-def create_routes(emulator: Emulator, stack_name: str) -> list[str]:
-    """Create the routes and authorizers of every HTTP API in the stack; returns the routes' keys, as "POST /orders"."""
+def create_routes(emulator: Emulator, stack_name: str) -> None:
+    """Create the routes and authorizers of every HTTP API in the stack, and apply its CORS."""
     cloudformation, gateway = emulator.client("cloudformation"), emulator.client("apigatewayv2")
     body = cloudformation.get_template(StackName=stack_name, TemplateStage="Processed")["TemplateBody"]
     resources = cloudformation.describe_stack_resources(StackName=stack_name)["StackResources"]
     physical_ids = {resource["LogicalResourceId"]: resource["PhysicalResourceId"] for resource in resources}
-    routes = list(routes_of(body))
-    function_arns = {name: _function_arn(emulator, physical_ids, name) for name in {each.function for each in routes}}
     [stack] = cloudformation.describe_stacks(StackName=stack_name)["Stacks"]
     values = physical_ids | {each["ParameterKey"]: each["ParameterValue"] for each in stack["Parameters"]}
     values |= {"AWS::Region": REGION, "AWS::URLSuffix": "amazonaws.com"}
@@ -39,27 +37,23 @@ def create_routes(emulator: Emulator, stack_name: str) -> list[str]:
             IdentitySource=[authorizer["identitySource"]],
             JwtConfiguration={"Issuer": jwt["issuer"], "Audience": audience},
         )["AuthorizerId"]
-    created = []
-    for route in routes:
+    for route in routes_of(body):
         integration = gateway.create_integration(
             ApiId=physical_ids[route.api],
             IntegrationType="AWS_PROXY",
-            IntegrationUri=function_arns[route.function],
+            IntegrationUri=physical_ids[route.alias],
             PayloadFormatVersion="2.0",
         )
         authorization: dict[str, Any] = {"AuthorizationType": "NONE"}
-        if route.authorizer:
-            authorizer_id = authorizers[route.api, route.authorizer]
-            authorization = {"AuthorizationType": "JWT", "AuthorizerId": authorizer_id}
-            authorization["AuthorizationScopes"] = list(route.scopes)
+        if route.authorizer != "NONE":
+            authorization = {"AuthorizationType": "JWT", "AuthorizerId": authorizers[route.api, route.authorizer]}
+            authorization["AuthorizationScopes"] = route.scopes
         gateway.create_route(
             ApiId=physical_ids[route.api],
             RouteKey=route.key,
             Target=f"integrations/{integration['IntegrationId']}",
             **authorization,
         )
-        created.append(route.key)
-    return created
 
 
 @dataclass(frozen=True)
@@ -70,11 +64,11 @@ class HttpRoute:
     """The logical id of its API."""
     key: str
     """As "POST /orders"."""
-    function: str
-    """The logical id of its function's alias."""
-    authorizer: str | None
-    """The name of its JWT authorizer; None if it is open."""
-    scopes: tuple[str, ...]
+    alias: str
+    """The logical id of its function's alias, whose physical id is an ARN."""
+    authorizer: str
+    """The name of its JWT authorizer. SAM writes NONE, which it describes nowhere, for a route that is open."""
+    scopes: Sequence[str]
     """A token has to have one of these, if there are any."""
 
 
@@ -85,15 +79,9 @@ def routes_of(template: Mapping[str, Any]) -> Iterator[HttpRoute]:
             for method in sorted(_METHODS & methods.keys()):
                 operation = methods[method]
                 uri = operation["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"]
-                # SAM writes the scheme NONE, which it describes nowhere, for a route that is open on purpose.
                 [(authorizer, scopes)] = operation.get("security", [{"NONE": []}])[0].items()
-                yield HttpRoute(
-                    api=name,
-                    key=f"{method.upper()} {path}",
-                    function=uri.split("${")[-1].partition("}")[0].removesuffix(".Arn"),
-                    authorizer=None if authorizer == "NONE" else authorizer,
-                    scopes=tuple(scopes),
-                )
+                alias = uri.split("${")[-1].partition("}")[0].removesuffix(".Arn")
+                yield HttpRoute(name, f"{method.upper()} {path}", alias, authorizer, scopes)
 
 
 def authorizers_of(template: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
@@ -135,11 +123,3 @@ def _resolved(value: Any, values: Mapping[str, str], conditions: Mapping[str, An
             return [_resolved(each, values, conditions) for each in value]
         case _:
             return value
-
-
-def _function_arn(emulator: Emulator, physical_ids: Mapping[str, str], logical_id: str) -> str:
-    """The physical id of an alias is its ARN; that of a function is its name."""
-    if physical_ids[logical_id].startswith("arn:"):
-        return physical_ids[logical_id]
-    function = emulator.client("lambda").get_function(FunctionName=physical_ids[logical_id])
-    return str(function["Configuration"]["FunctionArn"])

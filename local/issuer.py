@@ -9,7 +9,6 @@ sign in as anyone.
 import base64
 import hashlib
 import json
-import os
 import re
 import secrets
 import threading
@@ -111,8 +110,8 @@ def _public_key(key: rsa.RSAPrivateKey, key_id: str) -> dict[str, Any]:
 def _write_for_owner(path: Path, key: rsa.RSAPrivateKey) -> None:
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(pem)
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_bytes(pem)
 
 
 class _SignIn:

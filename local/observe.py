@@ -8,11 +8,6 @@ from typing import Any
 
 from local.stack import Stack
 
-_ATTRIBUTES = (
-    "ApproximateNumberOfMessages",
-    "ApproximateNumberOfMessagesNotVisible",
-    "ApproximateNumberOfMessagesDelayed",
-)
 _IDLE_POLLS = 8
 
 
@@ -22,8 +17,8 @@ class NotIdle(Exception):
 
 def messages_in(stack: Stack, queue_url: str) -> int:
     """All messages of a queue: visible, in flight, or delayed."""
-    response = stack.aws.client("sqs").get_queue_attributes(QueueUrl=queue_url, AttributeNames=list(_ATTRIBUTES))
-    return sum(int(response["Attributes"][name]) for name in _ATTRIBUTES)
+    attributes = stack.aws.client("sqs").get_queue_attributes(QueueUrl=queue_url, AttributeNames=["All"])["Attributes"]
+    return sum(int(count) for name, count in attributes.items() if name.startswith("ApproximateNumberOf"))
 
 
 def wait_until_idle(stack: Stack, *, timeout_seconds: float) -> None:
@@ -33,11 +28,7 @@ def wait_until_idle(stack: Stack, *, timeout_seconds: float) -> None:
     """
     deadline = time.monotonic() + timeout_seconds
     idle_polls = 0
-    queues = (
-        stack.payments_queue_url,
-        stack.order_updates_queue_url,
-        stack.refunds_queue_url,
-    )
+    queues = (stack.payments_queue_url, stack.order_updates_queue_url, stack.refunds_queue_url)
     while idle_polls < _IDLE_POLLS:
         waiting = sum(messages_in(stack, url) for url in queues)
         idle_polls = idle_polls + 1 if waiting == 0 else 0

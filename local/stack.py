@@ -101,10 +101,6 @@ def published(stack: Stack, path: Path) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def ignore_progress(message: str) -> None:
-    """Say nothing."""
-
-
 @contextmanager
 def running_stack(
     *,
@@ -115,7 +111,7 @@ def running_stack(
     seed: int = 0,
     messaging: str = "standard",
     webhooks_by_themselves: bool = False,
-    on_progress: Callable[[str], None] = ignore_progress,
+    on_progress: Callable[[str], object] = lambda _: None,
 ) -> Iterator[Stack]:
     """The stack of a copy of the project, for as long as the block lasts.
 

@@ -85,10 +85,6 @@ class Total:
     elsewhen: int = 0
     """Rows that were finalized within the time, and that Stripe has booked at another; on neither side of the sum."""
 
-    def add(self, at_stripe_minor: int, ours_minor: int) -> None:
-        self.at_stripe_minor += at_stripe_minor
-        self.ours_minor += ours_minor
-
     @property
     def difference_minor(self) -> int:
         return self.at_stripe_minor - self.ours_minor
@@ -109,13 +105,15 @@ class Audited:
 
     def match(self, booked: Booked) -> None:
         total = self.totals[booked.kind, booked.currency]
-        total.add(booked.amount_minor, booked.amount_minor)
+        total.at_stripe_minor += booked.amount_minor
+        total.ours_minor += booked.amount_minor
         total.matched += 1
         total.matched_minor += booked.amount_minor
 
     def differ(self, difference: Difference) -> None:
         total = self.totals[difference.kind, difference.currency]
-        total.add(difference.at_stripe_minor, difference.ours_minor)
+        total.at_stripe_minor += difference.at_stripe_minor
+        total.ours_minor += difference.ours_minor
         total.different += 1
         self.different += 1
         if len(self.differences) < DIFFERENCES_MAX:
@@ -256,8 +254,7 @@ def _compare_charge(booked: Booked, row: Row | None) -> Difference | None:
         payment = f"{row.get('payment_intent_id')}, {row['state']}"
         return _stripe_only(booked, f"the order's payment is {payment}: charged twice, or by hand")
     if (row["amount_minor"], row["currency"]) != (booked.amount_minor, booked.currency):
-        why = f"the row has frozen {as_money(row['amount_minor'], row['currency'])}, and is {row['state']}"
-        return _differs(booked, row["amount_minor"], row["currency"], why)
+        return _differs(booked, row["amount_minor"], row)
     return None if row["state"] == PaymentState.SUCCEEDED else _stripe_only(booked, f"the row is {row['state']}")
 
 
@@ -267,8 +264,7 @@ def _compare_refund(booked: Booked, row: Row | None) -> Difference | None:
         return _stripe_only(booked, "the refund has no row: lost?")
     ours = -row["amount_minor"] if booked.kind is Kind.REFUND else row["amount_minor"]
     if (ours, row["currency"]) != (booked.amount_minor, booked.currency):
-        why = f"the row has {as_money(row['amount_minor'], row['currency'])}, and is {row['state']}"
-        return _differs(booked, ours, row["currency"], why)
+        return _differs(booked, ours, row)
     if row.get("stripe_refund_id") not in (None, booked.source_id):
         return _stripe_only(booked, f"the row's refund is {row['stripe_refund_id']}: refunded twice, or by hand")
     is_failed = booked.source_status in ("failed", "canceled")
@@ -302,19 +298,15 @@ def _compare_dispute(booked: Booked, row: Row | None) -> Difference | None:
 
 
 def _stripe_only(booked: Booked, why: str) -> Difference:
-    return _difference(Where.STRIPE_ONLY, booked, 0, why)
+    on_stripes_side = booked.kind, booked.currency, booked.amount_minor
+    return Difference(Where.STRIPE_ONLY, *on_stripes_side, 0, booked.order_id, booked.source_id, why)
 
 
-def _differs(booked: Booked, ours_minor: int, currency: str, why: str) -> Difference:
+def _differs(booked: Booked, ours_minor: int, row: Row) -> Difference:
     """In another currency, our amount does not count: `why` has it."""
-    return _difference(Where.DIFFERS, booked, ours_minor if currency == booked.currency else 0, why)
-
-
-def _difference(where: Where, booked: Booked, ours_minor: int, why: str) -> Difference:
-    at_stripe = booked.amount_minor
-    return Difference(
-        where, booked.kind, booked.currency, at_stripe, ours_minor, booked.order_id, booked.source_id, why
-    )
+    why = f"the row has {as_money(row['amount_minor'], row['currency'])}, and is {row['state']}"
+    counted = ours_minor if row["currency"] == booked.currency else 0
+    return replace(_stripe_only(booked, why), where=Where.DIFFERS, ours_minor=counted)
 
 
 # ---------------------------------------------------------------- what only our rows have

@@ -21,16 +21,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from ops.connection import Stack
 from ops.dlq_advice import Action, Advice, advise
-from ops.dlq_letters import (
-    DLQS,
-    READ_MAX,
-    DeadLetter,
-    Reading,
-    append_record,
-    destination_of,
-    message_to_send,
-    reading,
-)
+from ops.dlq_letters import DLQS, READ_MAX, DeadLetter, Reading, append_record, destination_of, message_to_send, reading
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
 

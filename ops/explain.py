@@ -12,11 +12,11 @@ from typing import Any
 from ops.connection import Stack
 from ops.errors import ExitStatus
 from ops.facts import gather, order_id_of_reference, surroundings
-from ops.findings import Finding, Severity
+from ops.findings import Finding
 from ops.output import Report, Table, duration_of, time_of
 from ops.story import story
 
-_STYLES = {Severity.BROKEN: "red", Severity.WAITS: "yellow", Severity.FINE: "green"}
+_STYLES = {"BROKEN": "red", "WAITS": "yellow", "FINE": "green"}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -29,8 +29,8 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     told, order = story(facts), facts.order
     about = f", customer {order.customer_id}, correlation id {order.correlation_id}" if order else ""
     happened = [{"at": time_of(each.at), "where": each.where, "what": each.what} for each in told.events]
-    found = [_described(each, told.now) for each in told.findings]
-    styles = [_STYLES[each.severity] for each in told.findings]
+    found = [described(each, told.now) for each in told.findings]
+    styles = [_STYLES[each["severity"]] for each in found]
     parts: list[Table | str] = [
         Table(f"{order_id}{about}", ("where", "state", ""), [astuple(each) for each in told.states]),
         Table.of("what happened (UTC)", "at where what", happened),
@@ -47,7 +47,8 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     return Report(document, parts, ExitStatus.FOUND if told.is_broken else ExitStatus.OK)
 
 
-def _described(finding: Finding, now: int) -> dict[str, Any]:
+def described(finding: Finding, now: int) -> dict[str, Any]:
+    """A finding as a part of a document, and as a row of a table."""
     mover, until = (finding.next.mover, finding.next.until) if finding.next else (None, None)
     by = ""
     if until is not None:

@@ -68,10 +68,7 @@ class Cause(Enum):
         "Stripe has no such PaymentIntent as the row names",
         "store the right key; if a wrong one made it, docs/runbook.md#striperefuses says how the order goes on",
     )
-    STRIPE_UNAVAILABLE = (
-        "Stripe does not answer",
-        "wait: payments are retried, none fails; https://status.stripe.com",
-    )
+    STRIPE_UNAVAILABLE = ("Stripe does not answer", "wait: payments are retried, none fails; https://status.stripe.com")
     LOOKUP_INCOMPLETE = (
         "Stripe has more to show than was read",
         "run this again in an hour: then Stripe's search knows all of them",

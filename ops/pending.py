@@ -16,43 +16,32 @@ from onecharge.payments.charges.store import PaymentStore
 from onecharge.runtime.dynamodb import ALL_SHARDS
 from ops.connection import Stack
 from ops.errors import ExitStatus
+from ops.explain import described
 from ops.facts import gather, surroundings
-from ops.findings import Severity
 from ops.output import Report, Table, duration_of, time_of
 from ops.story import story
 
-LIMIT = 100
 _PAGE = 100
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--limit", type=int, default=LIMIT, metavar="N", help=f"show N at most (default: {LIMIT})")
+    parser.add_argument("--limit", type=int, default=100, metavar="N", help="show N at most (default: 100)")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """Each waiting order with its first finding."""
+    """Each waiting order with its first finding; what nothing moves by itself is a person's to move."""
     now = int(time.time())
     found = waiting(stack, until=now + 1)  # With what was placed within this second.
     around = surroundings(stack, now=now)
-    documents, styles = [], []
+    documents = []
     for since, order_id, what in found[: arguments.limit]:
         first = story(gather(stack, order_id, around, asks_stripe=False)).findings[0]
-        document = {
-            "order_id": order_id,
-            "what": what,
-            "since": time_of(since),
-            "waits_for": duration_of(now - since),
-            "cause": first.cause.name,
-            "says": first.cause.says,
-            "detail": first.detail,
-            "next": first.next.mover if first.next else "you",
-            "until": time_of(first.next.until) if first.next and first.next.until else None,
-        }
-        documents.append(document)
-        styles.append("red" if first.severity is Severity.BROKEN else None)
+        waits = {"since": time_of(since), "waits_for": duration_of(now - since)}
+        documents.append({"order_id": order_id, "what": what, **waits, **described(first, now)})
     shown = len(documents)
     title = f"{len(found)} wait" + (f", the oldest {shown} of them" if shown < len(found) else "")
-    table = Table.of(title, "order_id what waits_for says detail next until", documents, styles)
+    styles = ["red" if each["severity"] == "BROKEN" else None for each in documents]
+    table = Table.of(title, "order_id what waits_for says detail moves", documents, styles)
     status = ExitStatus.FOUND if any(styles) else ExitStatus.OK
     return Report({"total": len(found), "pending": documents}, [table], status)
 

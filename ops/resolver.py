@@ -27,7 +27,6 @@ from onecharge.runtime.dynamodb import shard_of
 from ops.resolutions import (
     CancelFirst,
     Close,
-    Decision,
     RefundSecond,
     Refused,
     Reopen,
@@ -139,7 +138,7 @@ class RefundReviewStore(RefundStore):
 class Resolved:
     """It is written."""
 
-    decision: Decision
+    decision: Step
     payment: Payment
     """As it was read before."""
     revision: int

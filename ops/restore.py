@@ -37,8 +37,6 @@ from ops.schedule import unattended_at
 
 TABLES = ("PaymentsTable", "RefundsTable", "OrdersTable", "OrderRefundsTable", "DueDocumentsTable")
 """The tables that hold orders and payments."""
-ROWS_MAX = 100_000
-"""Payments of one run: then it stops, and the next one continues."""
 EVENT_LATE_SECONDS = 25 * 3600
 """How long after Stripe has created an event it may have been applied: reconcile retries one for a day, and clocks
 differ by less than an hour. What was applied after the restored point in time is lost."""
@@ -160,16 +158,15 @@ def _outcomes(stack: Stack, since: int, *, is_dry_run: bool) -> Report:
     refunds = OrderRefundStore(stack.dynamodb, stack.resource("OrderRefundsTable"), orders.table)
     emit = partial(emit_page, payments, orders, refunds=refunds, is_dry_run=is_dry_run, parallel=Threads(_THREADS))
     counts, reservations, lost = Counter[str](), Counter[str](), list[str]()
-    while True:
+    is_over = False
+    while not is_over:
         page, after = emit(after=checkpoint.after, now=int(time.time()))
-        checkpoint = replace(checkpoint, after=after)
+        checkpoint, is_over = replace(checkpoint, after=after), after is None
         counts.update(emitted for _, emitted, _ in page)
         reservations.update(reserved for _, _, reserved in page if reserved)
         lost += [order_id for order_id, emitted, _ in page if emitted == ORDER_LOST]
         if not is_dry_run:
             checkpoint = checkpoints.write(checkpoint)
-        if after is None or counts.total() >= ROWS_MAX:
-            break
     start = datetime.fromtimestamp(since, UTC).isoformat()
     results = [*sorted(counts.items()), *sorted(reservations.items())]
     parts: list[Table | str] = [Table("payments, and what their orders reserve", ("result", "number"), results)]
@@ -177,11 +174,9 @@ def _outcomes(stack: Stack, since: int, *, is_dry_run: bool) -> Report:
         parts.append(f"the order is lost, restore it: {', '.join(lost[:_SHOWN_MAX])}")
     if is_dry_run:
         parts.append(f"dry run: --yes does it, and has Stripe's events read again since a day before {start}")
-    elif after:
-        parts.append("there are more payments: run this again")
     document = {"since": start, "payments": dict(counts), "reservations": dict(reservations), "lost": lost}
-    is_done = not is_dry_run and after is None and CHANGED not in {*counts, *reservations}
-    return Report(document | {"is_complete": after is None}, parts, ExitStatus.FOUND if not is_done else ExitStatus.OK)
+    is_done = not is_dry_run and CHANGED not in {*counts, *reservations}
+    return Report(document, parts, ExitStatus.OK if is_done else ExitStatus.FOUND)
 
 
 def _reread_events(stack: Stack, since: int, *, is_dry_run: bool) -> None:

@@ -57,12 +57,12 @@ from ops.output import Report, Table, time_of
 from ops.resolutions import (
     CancelFirst,
     Close,
-    Decision,
     RefundResolution,
     RefundSecond,
     Refused,
     Reopen,
     Resolution,
+    Step,
     Write,
     decide_refund,
     decide_resolution,
@@ -254,7 +254,7 @@ def _time_of(resolver: Resolver) -> datetime:
     return datetime.fromtimestamp(resolver.clock(), UTC)
 
 
-def _what(decision: Decision, payment: Payment | None) -> str:
+def _what(decision: CancelFirst | Step, payment: Payment | None) -> str:
     row = f"on revision {payment.revision}" if payment else ""
     match decision:
         case CancelFirst(ids):
@@ -282,8 +282,6 @@ def _what(decision: Decision, payment: Payment | None) -> str:
         case RefundSecond(intent):
             money = as_money(intent.amount_minor, intent.currency)
             return f"refund {intent.payment_intent_id} in full, {money}, once; the record goes {row}"
-        case Refused(why):
-            return why
         case _:
             assert_never(decision)
 

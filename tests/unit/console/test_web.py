@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -13,7 +13,7 @@ import anyio
 import pytest
 from starlette.testclient import TestClient
 
-from console.breaks import BREAKS, Break
+from console.breaks import BREAKS, LocalBreaks
 from console.lines import Line
 from console.reading import OrderSeen, Reader
 from console.tally import Seen, Stored
@@ -53,15 +53,11 @@ class CannedReader(Reader):
         ]
 
 
-@dataclass
-class CannedBreaks:
+class CannedBreaks(LocalBreaks):
     """Breaks nothing, and remembers what was pressed."""
 
-    pressed: list[str] = field(default_factory=list)
-
-    @property
-    def buttons(self) -> Sequence[Break]:
-        return BREAKS
+    def __init__(self) -> None:
+        self.pressed: list[str] = []
 
     def press(self, name: str, *, order_id: str | None, seed: str | None) -> tuple[str, str | None]:
         if name not in {each.name for each in BREAKS}:
