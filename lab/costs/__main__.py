@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 
-from lab.costs import bill, prices
+from lab.costs import aws_prices, bill
 from lab.costs.bill import AS_FRAMEWORKS_HAVE_IT, AT_ITS_CHEAPEST, BUSY, LOW_TRAFFIC, Line
 from lab.speed.results import NAIVE, OURS, PEERS, RESULTS, TITLES, Run
 
@@ -18,7 +18,7 @@ def _printed(title: str, lines: list[Line]) -> Iterator[str]:
 
 def report(run: Run) -> Iterator[str]:
     """All of it."""
-    yield f"Dollars for a million paid orders: {prices.AS_OF}"
+    yield f"Dollars for a million paid orders: {aws_prices.AS_OF}"
     yield f"What an order needs: `make bench`, {run.at}, {run.machine}"
     yield ""
     for batch, shop in ((BUSY, "a busy shop: ten orders a batch"), (LOW_TRAFFIC, "a low-traffic shop: batches of one")):

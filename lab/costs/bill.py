@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lab.costs import prices
+from lab.costs import aws_prices
 from lab.speed.results import Invocation
 from local.samples import logical_id_of
 from tests.support.harness import load_template
@@ -116,23 +116,25 @@ def bill(way: Sequence[Invocation], batch: int, settings: Settings) -> list[Line
     queues = sum(step.function not in (*_PLACES, *_READS_A_STREAM) for step in way)
     log_bytes = sum(share * step.log_bytes for step, share in shares)
     log_bytes += settings.logs_access * ACCESS_LOG_BYTES + settings.logs_invocations * invocations * PLATFORM_BYTES
-    gb_second = prices.LAMBDA_GB_SECOND[settings.architecture]
+    gb_second = aws_prices.LAMBDA_GB_SECOND[settings.architecture]
     lines = [
-        Line("API Gateway", 1, prices.API_GATEWAY_MILLION_REQUESTS[settings.api], settings.api),
+        Line("API Gateway", 1, aws_prices.API_GATEWAY_MILLION_REQUESTS[settings.api], settings.api),
         Line(
             "Lambda, requests",
             invocations,
-            prices.LAMBDA_MILLION_REQUESTS,
+            aws_prices.LAMBDA_MILLION_REQUESTS,
             f"{len(way)} functions on the way of an order",
         ),
         Line("Lambda, GB-seconds", gb_ms / 1000, gb_second * 1e6, f"{settings.architecture}"),
-        Line("Lambda, durable", used("durable"), prices.LAMBDA_MILLION_DURABLE_OPERATIONS, "steps, and nothing else"),
-        Line("DynamoDB, writes", used("write "), prices.DYNAMODB_MILLION_WRITES, "units of tables and of indexes"),
-        Line("DynamoDB, reads", used("read "), prices.DYNAMODB_MILLION_READS, "units"),
-        Line("SNS", used("sns."), prices.SNS_MILLION_REQUESTS, "a batch is one request; to SQS is free"),
-        Line("SQS", used("sqs.") + 2 * queues / batch, prices.SQS_MILLION_REQUESTS, "send, receive, delete"),
-        Line("CloudWatch Logs", log_bytes / 1e3, prices.LOGS_GB, f"{log_bytes:,.0f} bytes"),
-        Line("X-Ray", settings.is_traced * SAMPLED, prices.XRAY_MILLION_TRACES, f"{SAMPLED:.0%} of the orders"),
+        Line(
+            "Lambda, durable", used("durable"), aws_prices.LAMBDA_MILLION_DURABLE_OPERATIONS, "steps, and nothing else"
+        ),
+        Line("DynamoDB, writes", used("write "), aws_prices.DYNAMODB_MILLION_WRITES, "units of tables and of indexes"),
+        Line("DynamoDB, reads", used("read "), aws_prices.DYNAMODB_MILLION_READS, "units"),
+        Line("SNS", used("sns."), aws_prices.SNS_MILLION_REQUESTS, "a batch is one request; to SQS is free"),
+        Line("SQS", used("sqs.") + 2 * queues / batch, aws_prices.SQS_MILLION_REQUESTS, "send, receive, delete"),
+        Line("CloudWatch Logs", log_bytes / 1e3, aws_prices.LOGS_GB, f"{log_bytes:,.0f} bytes"),
+        Line("X-Ray", settings.is_traced * SAMPLED, aws_prices.XRAY_MILLION_TRACES, f"{SAMPLED:.0%} of the orders"),
     ]
     return [line for line in lines if line.units]
 
@@ -159,14 +161,14 @@ def each_month() -> list[tuple[str, float, str]]:
         "KmsMasterKeyId" in each.get("Properties", {}) for each in resources if each["Type"] == "AWS::SNS::Topic"
     )
     # SNS reuses a data key for 5 minutes (Amazon SNS Developer Guide, "Estimating AWS KMS costs").
-    kms = _MONTH_SECONDS / 300 * 2 * topics * prices.KMS_MILLION_REQUESTS / 1e6
-    polls = 5 * _MONTH_SECONDS / 20 * queues / 2 * prices.SQS_MILLION_REQUESTS / 1e6  # Nobody polls a DLQ.
+    kms = _MONTH_SECONDS / 300 * 2 * topics * aws_prices.KMS_MILLION_REQUESTS / 1e6
+    polls = 5 * _MONTH_SECONDS / 20 * queues / 2 * aws_prices.SQS_MILLION_REQUESTS / 1e6  # Nobody polls a DLQ.
     return [
-        ("Secrets Manager", 2 * prices.SECRET_MONTH, "the Stripe key, the webhook's secret"),
+        ("Secrets Manager", 2 * aws_prices.SECRET_MONTH, "the Stripe key, the webhook's secret"),
         ("KMS", kms, f"2 requests in 5 minutes for each of {topics} topics"),
         ("SQS, idle", polls, f"5 long polls of 20 s for each of {queues // 2} queues"),
-        ("CloudWatch, alarms", alarms * prices.ALARM_MONTH, f"{alarms} on metrics"),
-        ("CloudWatch, composite", composites * prices.COMPOSITE_ALARM_MONTH, f"{composites} composite alarms"),
-        ("CloudWatch, metrics", CUSTOM_METRICS * prices.METRIC_MONTH, f"about {CUSTOM_METRICS}"),
-        ("CloudWatch, dashboard", prices.DASHBOARD_MONTH, "free among the first three of an account"),
+        ("CloudWatch, alarms", alarms * aws_prices.ALARM_MONTH, f"{alarms} on metrics"),
+        ("CloudWatch, composite", composites * aws_prices.COMPOSITE_ALARM_MONTH, f"{composites} composite alarms"),
+        ("CloudWatch, metrics", CUSTOM_METRICS * aws_prices.METRIC_MONTH, f"about {CUSTOM_METRICS}"),
+        ("CloudWatch, dashboard", aws_prices.DASHBOARD_MONTH, "free among the first three of an account"),
     ]

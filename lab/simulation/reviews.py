@@ -19,8 +19,8 @@ from onecharge.runtime.dynamodb import from_item
 from ops.resolutions import Reopen, Resolution
 from ops.resolver import Resolved, Resolver, Review, ReviewStore
 from stripe_standin.payment_intents import PaymentIntent
+from tests.shop.builders import PAYMENTS
 from tests.shop.dynamodb import Item
-from tests.shop.paid_order import PAYMENTS
 
 _HOUR = 3600
 _REVIEWS_MAX = 6

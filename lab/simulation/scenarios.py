@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from lab.simulation.world import Scenario
-from tests.shop.paid_order import DAY
+from tests.shop.builders import DAY
 
 _GOOD, _DECLINED, _3DS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
 _UNKNOWN, _FICKLE = "pm_unknown", "pm_fickle"

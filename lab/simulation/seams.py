@@ -16,7 +16,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lab.simulation.choices import SeededChoices
-from lab.simulation.service import INDEXES, PAYMENTS_STATE, TABLES, PaymentService
+from lab.simulation.service import SimulatedPayments
 from lab.simulation.world import BaseWorld, Violation
 from onecharge.contract.events import Event, EventType, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus, PaymentState
@@ -46,8 +46,8 @@ from publish_events.mapping import order_event_from_item, payment_outcome_from_i
 from republish.republish import Republisher
 from republish.waiting import waiting_orders
 from stripe_standin.payment_intents import PaymentIntent
+from tests.shop.builders import DAY, INDEXES, PAYMENTS, PAYMENTS_STATE, T0, TABLES
 from tests.shop.dynamodb import Item, MemoryDynamoDB
-from tests.shop.paid_order import DAY, PAYMENTS, T0
 from tests.shop.stripe import ShopStripe, client_of
 from tests.support.silent import SILENT
 from update_order.orders import update_order
@@ -106,7 +106,7 @@ class LeftOrders(OrderStore):
         raise TimeoutError
 
 
-class SeamPaymentService(PaymentService):
+class SeamPayments(SimulatedPayments):
     """The payment service, with the parameter that a restore of both services' tables needs."""
 
     look_up_placed_before = 0
@@ -137,7 +137,7 @@ class SeamWorld(BaseWorld):
         memory: Any = MemoryDynamoDB(keys=keys, indexes=indexes, io=self)
         self.dynamodb = memory
         self.stripe = ShopStripe(self, has_search=self.scenario.has_search)
-        self.service = SeamPaymentService(self.dynamodb, client_of(self.stripe), self.clock)
+        self.service = SeamPayments(self.dynamodb, client_of(self.stripe), self.clock)
         self.service.reconciler_has_run(T0)
         self.orders: OrderStore = OrderStore(self.dynamodb, ORDERS)
         self.payments: PaymentStore = PaymentStore(self.dynamodb, PAYMENTS)

@@ -15,7 +15,7 @@ from onecharge.payments.apply_event import apply_event
 from onecharge.payments.charges.charge import ChargeTools, Steps
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FrozenRequest, StripeIntent
-from onecharge.payments.charges.store import UNFINISHED, PaymentStore
+from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import OUTAGES, ReconcileSteps, ReconcileTools
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
@@ -31,25 +31,16 @@ from reconcile.app import bounds_of
 from reconcile.run import FINALIZING_SECONDS as FINALIZING_SECONDS
 from reconcile.run import ReconcileRun
 from stripe_standin.payment_intents import PaymentIntent
+from tests.shop.builders import BOUNDS, PAYMENTS, PAYMENTS_STATE, REFUNDS, TABLES
 from tests.shop.dynamodb import Item, MemoryDynamoDB
-from tests.shop.paid_order import BOUNDS, PAYMENTS, REFUNDS
 from tests.shop.stripe import SdkObject, thin
+from tests.shop.tools import NO_RATE_LIMIT, charge_tools, reconcile_tools
 from tests.support.silent import SILENT
-from tests.support.tools import NO_RATE_LIMIT, charge_tools, reconcile_tools
 
 RECONCILE_BOUNDS = TimeBounds.of(240)
 WEBHOOK_BOUNDS = TimeBounds.of(20)
 PAGE_BOUNDS = TimeBounds.of(15)
 """How long each function may run, as template.yaml says."""
-PAYMENTS_STATE = "PaymentsState"
-TABLES: Mapping[str, tuple[str, ...]] = {
-    PAYMENTS: ("order_id",),
-    PAYMENTS_STATE: ("name",),
-    REFUNDS: ("order_id", "refund_id"),
-}
-INDEXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    PAYMENTS: {UNFINISHED: ("unfinished_shard", "unfinished_claimed_at")}
-}
 MESSAGE = ORDER_EVENT
 NEVER_REPORTED = {
     *(f"Discrepancy.{each}" for each in ("PAID_TWICE", "REVERSED", "MONEY_DIFFERS", "WITHOUT_ROW")),
@@ -147,7 +138,7 @@ class HurriedGateway(StripeGateway):
         )
 
 
-class PaymentService:
+class SimulatedPayments:
     """The functions, put together as their app.py does; each call runs in a worker of its own.
 
     `clock` gives the time as the worker that runs sees it. Mutations replace parts before anything runs.

@@ -18,7 +18,6 @@ from lab.simulation.service import (
     DECLINED,
     FINALIZING_SECONDS,
     IN_WORK,
-    INDEXES,
     MAY_BECOME,
     MESSAGE,
     NEVER_REPORTED,
@@ -27,12 +26,11 @@ from lab.simulation.service import (
     RECONCILE_BOUNDS,
     REPORTED_OF_LOST_ROWS,
     REVIEW,
-    TABLES,
     WAITS,
     WEBHOOK_BOUNDS,
-    PaymentService,
     RowKey,
     RowView,
+    SimulatedPayments,
     State,
     attempt_of_confirm,
     row_key_of,
@@ -47,11 +45,11 @@ from stripe_standin.account import Account
 from stripe_standin.messages import Request, Response
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod
+from tests.shop.builders import BOUNDS, DAY, INDEXES, PAYMENTS, T0, TABLES
 from tests.shop.dynamodb import Item, MemoryDynamoDB
-from tests.shop.paid_order import BOUNDS, DAY, PAYMENTS, T0
 from tests.shop.stripe import BY_CUSTOMER, CARDS, REASONS_BY_HAND, ShopStripe, client_of
+from tests.shop.tools import RateOf
 from tests.support.silent import SILENT
-from tests.support.tools import RateOf
 
 FICKLE = "pm_fickle"
 """A card whose issuer says one thing now and another later."""
@@ -394,7 +392,7 @@ class World(BaseWorld):
         self.paid_at_the_bank: set[RowKey] = set()
         self.acknowledged: set[str] = set()
         self.max_receive_count = MAX_RECEIVE_COUNT
-        self.service = PaymentService(self.dynamodb, client_of(self.stripe), self.clock)
+        self.service = SimulatedPayments(self.dynamodb, client_of(self.stripe), self.clock)
         placed_at = T0 - self.one_of(self.scenario.placed_ago_seconds)
         attempts = [
             _order(place, attempt, card, placed_at)

@@ -12,7 +12,7 @@ from multiprocessing import Pool
 from lab.specification.bounds import COMPLETE, MUTANTS, REDUNDANT, SCHEDULES, WALKS
 from lab.specification.explore import Exploration, explore, follow, walk_all
 from lab.specification.protocol import NONE_BROKEN, Rules
-from lab.specification.world import ANY, Left, State
+from lab.specification.states import ANY, Left, State
 from local.arguments import Arguments, at_least
 
 Job = tuple[Left, Rules, int, tuple[str, ...]]

@@ -1,6 +1,6 @@
 """What is explored: bounds, rules that are left out to see that it is noticed, and timelines that charged twice."""
 
-from lab.specification.world import ANY, Left
+from lab.specification.states import ANY, Left
 
 _TWO = Left(deliver_1=1)
 _ATTEMPTS = Left(deliver_1=1, deliver_2=1)

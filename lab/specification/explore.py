@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from lab.specification import protocol, reconciler, review
 from lab.specification.protocol import NONE_BROKEN, Rules
-from lab.specification.world import Left, Row, State, Step, by_itself, starts
+from lab.specification.states import Left, Row, State, Step, by_itself, starts
 
 POINTS = protocol.POINTS | reconciler.POINTS | review.POINTS
 STARTS = reconciler.STARTS | {"person": review.read_row}

@@ -1,4 +1,4 @@
-"""The charge protocol, one request to DynamoDB or Stripe a step, against the world of world.py.
+"""The charge protocol, one request to DynamoDB or Stripe a step, in the states of states.py.
 
     claim ─► create, retrieve ─► write the id ─► decide by what it is ─┬─► confirm ─► finalize
              (old: look up all others first)                           ├─► cancel, then the next generation
@@ -10,7 +10,7 @@ out, to see that this is noticed; read past it.
 
 from collections.abc import Callable, Iterator
 
-from lab.specification.world import (
+from lab.specification.states import (
     Intent,
     Key,
     Row,

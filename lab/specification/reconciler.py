@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from lab.specification.protocol import Point, Rules, claim, is_its_decline, is_stopped_by_hand, write_row
-from lab.specification.world import Row, State, Step, Worker, cancel, finish, move_to
+from lab.specification.states import Row, State, Step, Worker, cancel, finish, move_to
 
 
 def request_cancel(s: State, w: Worker, broken: Rules) -> Iterator[Step]:

@@ -7,7 +7,7 @@ A payment needs review once Stripe has refused its requests as invalid for an ho
 from collections.abc import Iterator
 
 from lab.specification.protocol import Point, Rules, write_row
-from lab.specification.world import Row, State, Step, Worker, cancel, finish, move_to
+from lab.specification.states import Row, State, Step, Worker, cancel, finish, move_to
 
 RESOLUTIONS = ("retry", "cancel", "paid")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from lab.costs.bill import BUSY, LOW_TRAFFIC
 from lab.speed.functions import AWS_SECONDS, PACKAGES, STRIPE_SECONDS, VARIANTS, Servers, WorkFailed
 from lab.speed.results import OURS, Invocation, Run
-from lab.speed.shops import Shop, delivered_again
+from lab.speed.shops import MeasuredShop, delivered_again
 
 _WARM_UP = 20
 """Batches of each design before the first that counts: connections are open, and Python has specialized its code."""
@@ -21,7 +21,7 @@ Say = Callable[[str], object]
 """What is done now."""
 
 
-def measure(shops: Sequence[Shop], servers: Servers, run: Run, say: Say) -> None:
+def measure(shops: Sequence[MeasuredShop], servers: Servers, run: Run, say: Say) -> None:
     """Measure each design in all rounds. Raises WorkFailed."""
     ways: dict[tuple[str, int], list[list[Invocation]]] = defaultdict(list)
     for shop in shops:
@@ -41,7 +41,7 @@ def measure(shops: Sequence[Shop], servers: Servers, run: Run, say: Say) -> None
         }
 
 
-def _warm_up(shop: Shop, servers: Servers, run: Run) -> None:
+def _warm_up(shop: MeasuredShop, servers: Servers, run: Run) -> None:
     """Charge some batches where nothing takes time, and see that each order is charged once."""
     servers.reset_stripe(seconds=0)
     batches = [shop.whole_way(BUSY) for _ in range(_WARM_UP)]
@@ -54,7 +54,7 @@ def _warm_up(shop: Shop, servers: Servers, run: Run) -> None:
         run.charges_again.append(shop.design)
 
 
-def _round(shop: Shop, servers: Servers, size: int, run: Run) -> list[Invocation]:
+def _round(shop: MeasuredShop, servers: Servers, size: int, run: Run) -> list[Invocation]:
     """One batch of orders on its whole way, and its duplicates, with the latencies of Stripe and AWS."""
     servers.reset_stripe(seconds=STRIPE_SECONDS)
     shop.aws_seconds = AWS_SECONDS
@@ -68,7 +68,7 @@ def _round(shop: Shop, servers: Servers, size: int, run: Run) -> list[Invocation
     return way
 
 
-def _metered(shop: Shop, servers: Servers, size: int) -> list[Invocation]:
+def _metered(shop: MeasuredShop, servers: Servers, size: int) -> list[Invocation]:
     servers.reset_stripe(seconds=0)
     shop.aws_seconds, shop.is_metered = 0, True
     shop.whole_way(size)
@@ -97,7 +97,7 @@ def _mean(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: round(sum(each.get(name, 0) for each in counts) / len(counts), 3) for name in names}
 
 
-def measure_cold_starts(shops: Sequence[Shop], servers: Servers, work_dir: Path, run: Run, say: Say) -> None:
+def measure_cold_starts(shops: Sequence[MeasuredShop], servers: Servers, work_dir: Path, run: Run, say: Say) -> None:
     """Start each design, and charge one order, with Stripe and AWS that answer immediately."""
     plain = work_dir / "plain"  # Plain `sam build` ships no .pyc files. Ours compiles them by default.
     shutil.copytree(PACKAGES, plain, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
@@ -114,7 +114,7 @@ def measure_cold_starts(shops: Sequence[Shop], servers: Servers, work_dir: Path,
                 run.cold_ms[shop.design].append(by_default)
 
 
-def _cold_start(shop: Shop, folders: Sequence[Path] | None) -> float:
+def _cold_start(shop: MeasuredShop, folders: Sequence[Path] | None) -> float:
     event = shop.event_of(shop.place(1))
     started = time.monotonic()
     function = shop.start(shop.charging, folders)

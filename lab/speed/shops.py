@@ -42,7 +42,7 @@ def delivered_again(records: Records) -> Records:
     ]
 
 
-class Shop(ABC):
+class MeasuredShop(ABC):
     """The functions of one design. Set `aws_seconds` and `is_metered` for what follows; `taken` is what it took."""
 
     charging: str
@@ -112,7 +112,7 @@ class Shop(ABC):
         return str(json.loads(answer["body"])["order_id"])
 
 
-class OurShop(Shop):
+class OurShop(MeasuredShop):
     """onecharge as `sam build` has made it, with nothing else on the path of its functions."""
 
     charging = "charge_order"
@@ -159,7 +159,7 @@ _HANDLERS = {
 }
 
 
-class PeerShop(Shop):
+class PeerShop(MeasuredShop):
     """Another design, as pip installs its packages. All of them have the naive loop's function that places orders."""
 
     def __init__(self, servers: Servers, design: str) -> None:
@@ -207,7 +207,7 @@ def _execution(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def running_shops(servers: Servers, built: Path) -> Iterator[list[Shop]]:
+def running_shops(servers: Servers, built: Path) -> Iterator[list[MeasuredShop]]:
     """Every design, until the block ends."""
     with ExitStack() as stack:
         shops = [*(PeerShop(servers, design) for design in PEERS), OurShop(servers, built)]

@@ -27,9 +27,9 @@ from onecharge.payments.instruments import Instruments
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.queues import Delivery
-from tests.shop.paid_order import PAYMENTS
+from tests.shop.builders import PAYMENTS
+from tests.shop.tools import charge_tools
 from tests.support.silent import SILENT
-from tests.support.tools import charge_tools
 
 
 def onecharge(clients: Clients) -> Handler:

@@ -6,8 +6,8 @@ from typing import Any
 
 from lab.simulation.world import VISIBILITY_SECONDS
 from lab.survival.design import DAY_SECONDS, Design
+from tests.shop.builders import BOUNDS, T0
 from tests.shop.dynamodb import Item
-from tests.shop.paid_order import BOUNDS, T0
 
 TIMEOUT_SECONDS = BOUNDS.function_timeout_seconds
 _STREAM_BACKOFF_MAX_SECONDS = 300

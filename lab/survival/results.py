@@ -15,8 +15,8 @@ from lab.survival.design import Design
 from lab.survival.designs import DESIGNS
 from lab.survival.faults import FAULTS, Fault
 from lab.survival.libraries import VirtualClock, virtual_clock
-from lab.survival.world import SurvivalWorld
-from tests.shop.paid_order import T0
+from lab.survival.trial import SurvivalWorld
+from tests.shop.builders import T0
 
 RESULTS = Path(__file__).with_name("results.json")
 _CHUNK = 500

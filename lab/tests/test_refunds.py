@@ -9,7 +9,7 @@ import pytest
 
 from lab.simulation.choices import SeededChoices
 from lab.simulation.explore import explored
-from lab.simulation.refunds import FAULTS, Break, RefundScenario, RefundWorld, live
+from lab.simulation.refunding import FAULTS, Break, RefundScenario, RefundWorld, live
 from lab.simulation.stored import is_caught
 from lab.simulation.world import violation_of
 from onecharge.contract.refunds import RefundState
@@ -20,7 +20,7 @@ from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refun
 from onecharge.payments.refunds.refund import RefundSteps
 from onecharge.payments.stripe_events import ChargeRefundedEvent, RefundEvent, StripeEvent
 from onecharge.payments.stripe_responses import Failure, ResponseKind
-from tests.shop.paid_order import HOUR
+from tests.shop.builders import HOUR
 
 SCHEDULES, SCHEDULES_NIGHTLY = 750, 3_000
 SCHEDULES_FOR_A_MUTANT = 6_000

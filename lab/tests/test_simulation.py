@@ -19,7 +19,7 @@ from lab.simulation.stored import is_caught
 from lab.simulation.world import Scenario, World, violation_of
 from onecharge.contract.states import PaymentState
 from onecharge.runtime.consumer import BACKOFF_CAP_SECONDS
-from tests.shop.paid_order import DAY, T0
+from tests.shop.builders import DAY, T0
 
 SCHEDULES, SCHEDULES_NIGHTLY = 2_000, 10_000
 SCHEDULES_FOR_A_MUTANT = 3_000

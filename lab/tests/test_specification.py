@@ -5,7 +5,7 @@ import pytest
 from lab.specification.__main__ import describe
 from lab.specification.bounds import BEFORE_THE_MEND, COMPLETE, FAULTS, MUTANTS, REDUNDANT, SCHEDULES, WALKS
 from lab.specification.explore import explore, follow, violation, walk_all
-from lab.specification.world import Left, State
+from lab.specification.states import Left, State
 
 STATES_MAX = 200_000
 """More than each of these bounds has: a run that is capped proves nothing."""

@@ -9,7 +9,7 @@ from lab.survival.faults import FAULTS
 from lab.survival.libraries import virtual_clock
 from lab.survival.report import PICTURE, README, in_markdown, svg
 from lab.survival.results import RESULTS, Cell, Results, run_all, run_chunk, schedule
-from tests.shop.paid_order import T0
+from tests.shop.builders import T0
 
 WELL_KNOWN: Mapping[str, tuple[str, str]] = {
     "message-id": ("crash", "lost"),

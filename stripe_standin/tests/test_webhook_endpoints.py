@@ -24,16 +24,16 @@ def test_the_secret_is_in_the_response_to_the_create_only(account: Account) -> N
     assert not hasattr(endpoints.retrieve(made.id), "secret")
 
 
-class Shop(ThreadingHTTPServer):
+class Receiver(ThreadingHTTPServer):
     """Receives webhooks."""
 
     def __init__(self) -> None:
         self.received: list[tuple[str, str]] = []
-        super().__init__(("127.0.0.1", 0), _Receiver)
+        super().__init__(("127.0.0.1", 0), _Handler)
 
 
-class _Receiver(BaseHTTPRequestHandler):
-    server: Shop
+class _Handler(BaseHTTPRequestHandler):
+    server: Receiver
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
@@ -47,14 +47,14 @@ class _Receiver(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def shop() -> Iterator[Shop]:
-    with Shop() as server:
+def shop() -> Iterator[Receiver]:
+    with Receiver() as server:
         threading.Thread(target=server.serve_forever, args=[0.05], daemon=True).start()
         yield server
         server.shutdown()
 
 
-def test_events_are_delivered_by_themselves_if_asked(account: Account, shop: Shop) -> None:
+def test_events_are_delivered_by_themselves_if_asked(account: Account, shop: Receiver) -> None:
     """Each is sent once and in order, signed; a redirect is not followed."""
     url = f"http://127.0.0.1:{shop.server_port}/stripe/events"
     account.admin.settings(webhook_url=url, webhook_secret="whsec_x", webhooks_by_themselves=True)

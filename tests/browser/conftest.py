@@ -8,7 +8,7 @@ from playwright.sync_api import Browser
 
 from local.stack import Stack
 from tests.support.browser import Customer, chromium, running_browser
-from tests.support.shop import Shop
+from tests.support.deployed_shop import DeployedShop
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,6 @@ def customer(stack: Stack, browser: Browser) -> Iterator[Customer]:
 
 
 @pytest.fixture
-def shop(stack: Stack) -> Shop:
+def shop(stack: Stack) -> DeployedShop:
     """The same customer's orders through the API, and Stripe's ledger."""
-    return Shop(stack, "alice")
+    return DeployedShop(stack, "alice")

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, Route
 from onecharge.contract.money import CURRENCIES, as_money
 from onecharge.contract.states import OrderStatus
 from tests.support.browser import AXE, DECLINED, THREE_D_SECURE, VISA, Customer
-from tests.support.shop import Shop, eventually
+from tests.support.deployed_shop import DeployedShop, eventually
 
 CONFIG = re.compile(r"/config\.json$")
 ORDERS = re.compile(r"/orders$")
@@ -29,24 +29,24 @@ TELL_WHAT_IS_READ = """() => {
 
 
 @pytest.fixture
-def new_orders(shop: Shop) -> Callable[[], list[str]]:
+def new_orders(shop: DeployedShop) -> Callable[[], list[str]]:
     """The orders that were placed since the test began."""
     before = _orders(shop)
     return lambda: [order_id for order_id in _orders(shop) if order_id not in before]
 
 
-def _orders(shop: Shop) -> list[str]:
+def _orders(shop: DeployedShop) -> list[str]:
     rows = shop.stack.aws.client("dynamodb").scan(TableName=shop.stack.orders_table)["Items"]
     return [row["order_id"]["S"] for row in rows if row["customer_id"]["S"] == "alice"]
 
 
-def assert_one_order_is_paid(shop: Shop, new_orders: Callable[[], list[str]], mugs: int = 2) -> None:
+def assert_one_order_is_paid(shop: DeployedShop, new_orders: Callable[[], list[str]], mugs: int = 2) -> None:
     [order_id] = new_orders()
     assert shop.decided_status(order_id) == "PAID"
     assert [charge.amount_minor for charge in shop.charges(order_id)] == [1250 * mugs]
 
 
-def webhooks(shop: Shop, order_id: str, status: str) -> None:
+def webhooks(shop: DeployedShop, order_id: str, status: str) -> None:
     """Stripe tells what happened at the bank, until the order has this status."""
 
     def status_now() -> str:
@@ -56,7 +56,7 @@ def webhooks(shop: Shop, order_id: str, status: str) -> None:
     assert eventually(status_now, lambda now: now == status) == status
 
 
-def test_a_card_pays(customer: Customer, shop: Shop) -> None:
+def test_a_card_pays(customer: Customer, shop: DeployedShop) -> None:
     """The basket's price is the server's, and what was shown is what is charged."""
     customer.pay(VISA)
     order_id = customer.sees("PAID")
@@ -72,7 +72,7 @@ def test_every_currency_is_shown_as_it_is_charged(customer: Customer) -> None:
 
 
 def test_a_card_that_is_typed_outlives_a_changed_quantity(
-    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
 ) -> None:
     """Whatever the basket is meanwhile, an empty one too: the amount that is shown last is charged."""
     customer.choose(2)
@@ -113,7 +113,7 @@ def test_a_product_can_have_any_name(customer: Customer) -> None:
     customer.page.get_by_text("Total €3.00").wait_for()
 
 
-def test_after_a_decline_another_card_pays_the_same_order(customer: Customer, shop: Shop) -> None:
+def test_after_a_decline_another_card_pays_the_same_order(customer: Customer, shop: DeployedShop) -> None:
     """In words, and without a second order."""
     customer.pay(DECLINED)
     order_id = customer.sees("PAYMENT_DECLINED")
@@ -124,7 +124,7 @@ def test_after_a_decline_another_card_pays_the_same_order(customer: Customer, sh
     assert len(shop.charges(order_id)) == 1
 
 
-def test_3d_secure_is_completed(customer: Customer, shop: Shop) -> None:
+def test_3d_secure_is_completed(customer: Customer, shop: DeployedShop) -> None:
     """The page asks the server, not Stripe.js, whether the order is paid."""
     customer.pay(THREE_D_SECURE)
     order_id = customer.sees("REQUIRES_ACTION")
@@ -136,7 +136,7 @@ def test_3d_secure_is_completed(customer: Customer, shop: Shop) -> None:
     assert len(shop.charges(order_id)) == 1
 
 
-def test_a_failed_3d_secure_is_a_decline(customer: Customer, shop: Shop) -> None:
+def test_a_failed_3d_secure_is_a_decline(customer: Customer, shop: DeployedShop) -> None:
     customer.pay(THREE_D_SECURE)
     order_id = customer.sees("REQUIRES_ACTION")
     customer.challenge("fail")
@@ -145,7 +145,7 @@ def test_a_failed_3d_secure_is_a_decline(customer: Customer, shop: Shop) -> None
     assert shop.charges(order_id) == []
 
 
-def test_a_3d_secure_that_was_closed_is_finished_later(customer: Customer, shop: Shop) -> None:
+def test_a_3d_secure_that_was_closed_is_finished_later(customer: Customer, shop: DeployedShop) -> None:
     """By the order's address, also after a reload."""
     customer.pay(THREE_D_SECURE)
     order_id = customer.sees("REQUIRES_ACTION")
@@ -157,7 +157,9 @@ def test_a_3d_secure_that_was_closed_is_finished_later(customer: Customer, shop:
     customer.sees("PAID")
 
 
-def test_a_double_click_is_one_order(customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]) -> None:
+def test_a_double_click_is_one_order(
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
+) -> None:
     customer.choose(2)
     customer.type_card(VISA)
     customer.page.locator("#card-form button").dblclick()
@@ -166,7 +168,7 @@ def test_a_double_click_is_one_order(customer: Customer, shop: Shop, new_orders:
 
 
 def test_a_reload_before_the_answer_finds_the_order(
-    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
 ) -> None:
     """The request has been executed, and the page never saw the 202."""
     lose_answer(customer.page)
@@ -179,7 +181,7 @@ def test_a_reload_before_the_answer_finds_the_order(
 
 
 def test_a_request_that_never_left_is_sent_after_a_reload(
-    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
 ) -> None:
     """Whether it was executed cannot be known: the same request under the same key settles it, with any basket."""
     customer.page.route(ORDERS, lambda route: route.abort())
@@ -195,7 +197,7 @@ def test_a_request_that_never_left_is_sent_after_a_reload(
 
 
 def test_a_lost_connection_is_told_and_survived(
-    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
 ) -> None:
     """The page says that the order is safe, and goes on when the connection is back."""
     customer.page.route(re.compile(r"/orders/ord_"), lambda route: route.abort())
@@ -207,7 +209,7 @@ def test_a_lost_connection_is_told_and_survived(
 
 
 def test_back_to_the_basket_does_not_order_again(
-    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
 ) -> None:
     """The same basket shows the order that it became; ordering the same once more has to be said."""
     customer.pay(VISA)
@@ -224,7 +226,7 @@ def test_back_to_the_basket_does_not_order_again(
     assert len(new_orders()) == 2
 
 
-def test_two_tabs_place_one_order(customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]) -> None:
+def test_two_tabs_place_one_order(customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]) -> None:
     """The second click finds what the first has stored, and sends the same."""
     customer.choose(2)
     other = customer.second_tab()
@@ -238,7 +240,7 @@ def test_two_tabs_place_one_order(customer: Customer, shop: Shop, new_orders: Ca
 
 
 def test_a_form_with_another_card_sends_the_open_request_as_it_was(
-    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
 ) -> None:
     """One key has one body: the second tab's card is not read while the first tab's request is not settled."""
     customer.choose(2)
@@ -254,7 +256,7 @@ def test_a_form_with_another_card_sends_the_open_request_as_it_was(
 
 
 def test_an_open_order_is_settled_before_another_basket_is_ordered(
-    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
 ) -> None:
     """Also in a tab that showed the form of another basket before: the first order may have been executed."""
     customer.choose(2)
@@ -272,7 +274,7 @@ def test_an_open_order_is_settled_before_another_basket_is_ordered(
 
 
 def test_storage_that_is_cleared_during_the_request_does_not_order_twice(
-    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
 ) -> None:
     """The request is executed, its answer is lost, and the browser has forgotten the key: the page has not."""
     customer.page.route(ORDERS, execute_and_lose)
@@ -287,7 +289,7 @@ def test_storage_that_is_cleared_during_the_request_does_not_order_twice(
 
 
 def test_a_form_that_was_left_sends_nothing_and_blocks_nothing(
-    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
 ) -> None:
     """Stripe's form never answers once it is closed: the next one orders, in any tab."""
     waiting: list[Route] = []
@@ -312,7 +314,7 @@ def go_back(page: Page, steps: int) -> None:
     browser.send("Page.navigateToHistoryEntry", {"entryId": entry["id"]})
 
 
-def test_going_back_shows_nothing_of_the_customer_before(customer: Customer, shop: Shop) -> None:
+def test_going_back_shows_nothing_of_the_customer_before(customer: Customer, shop: DeployedShop) -> None:
     """A browser keeps a page that was left, with the card that was typed: it comes back as the present customer's."""
     customer.choose(2)
     customer.type_card(VISA)
@@ -330,7 +332,7 @@ def test_going_back_shows_nothing_of_the_customer_before(customer: Customer, sho
 
 @pytest.mark.parametrize("step", ["before the click", "after the click", "while it is charged"])
 def test_a_closed_tab_loses_nothing(
-    step: str, customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+    step: str, customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
 ) -> None:
     """Whoever comes back finds the basket as it was, and from the click on the order."""
     if step == "after the click":
@@ -355,7 +357,7 @@ def test_a_closed_tab_loses_nothing(
 
 
 def test_an_expired_sign_in_keeps_the_order(
-    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
 ) -> None:
     customer.page.route(ORDERS, lambda route: answer(route, 401, {"message": "Unauthorized"}))
     customer.pay(VISA)
@@ -465,7 +467,7 @@ def test_a_late_answer_does_not_take_the_screen(customer: Customer) -> None:
 
 
 def test_a_price_that_changed_is_shown_before_it_is_charged(
-    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
 ) -> None:
     """The API refuses the old total. The customer sees the new one, and agrees with the card they have typed."""
     customer.page.route(PRICES, at_half_price, times=1)
@@ -479,7 +481,7 @@ def test_a_price_that_changed_is_shown_before_it_is_charged(
 
 
 def test_a_lost_answer_and_then_another_price_is_still_one_order(
-    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
 ) -> None:
     """The basket has the same key at every price, and the request that was sent keeps its own."""
     lose_answer(customer.page)
@@ -494,7 +496,7 @@ def test_a_lost_answer_and_then_another_price_is_still_one_order(
 
 
 def test_an_order_that_arrived_after_its_refusal_is_found(
-    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
 ) -> None:
     """The API has the key with an earlier body (422): this one is sent again, and its order is shown."""
 
@@ -512,7 +514,7 @@ def test_an_order_that_arrived_after_its_refusal_is_found(
     assert_one_order_is_paid(shop, new_orders)
 
 
-def test_another_card_whose_answer_got_lost_is_one_attempt(customer: Customer, shop: Shop) -> None:
+def test_another_card_whose_answer_got_lost_is_one_attempt(customer: Customer, shop: DeployedShop) -> None:
     """Until it is known what became of the second card, no third one is asked for."""
     customer.pay(DECLINED)
     order_id = customer.sees("PAYMENT_DECLINED")
@@ -529,7 +531,7 @@ def test_another_card_whose_answer_got_lost_is_one_attempt(customer: Customer, s
 
 
 def test_another_customer_of_the_browser_has_their_own(
-    customer: Customer, shop: Shop, new_orders: Callable[[], list[str]]
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
 ) -> None:
     """Neither the basket nor an order that is not settled is another customer's to see or to send."""
     customer.page.route(ORDERS, lambda route: route.abort())
@@ -566,7 +568,7 @@ def test_without_storage_nothing_is_sent(when: str, customer: Customer, new_orde
     assert new_orders() == []
 
 
-def test_a_cancellation_while_it_is_charged_ends_as_stripe_decides(customer: Customer, shop: Shop) -> None:
+def test_a_cancellation_while_it_is_charged_ends_as_stripe_decides(customer: Customer, shop: DeployedShop) -> None:
     """Canceled and not charged, or paid and charged once: never both."""
     shop.stripe.settings(latency_seconds=1)
     try:
@@ -582,9 +584,9 @@ def test_a_cancellation_while_it_is_charged_ends_as_stripe_decides(customer: Cus
     assert (status, intents, len(shop.charges(order_id))) in (("CANCELED", ["canceled"], 0), ("PAID", ["succeeded"], 1))
 
 
-def test_another_customers_order_is_not_shown(customer: Customer, shop: Shop) -> None:
+def test_another_customers_order_is_not_shown(customer: Customer, shop: DeployedShop) -> None:
     """As one that does not exist."""
-    order_id = Shop(shop.stack, "bob").placed("pm_card_visa", "PAID")
+    order_id = DeployedShop(shop.stack, "bob").placed("pm_card_visa", "PAID")
     customer.page.goto(f"{shop.stack.page_url}#/orders/{order_id}")
     customer.page.get_by_text("There is no such order of yours").wait_for()
     assert order_id not in customer.page.locator("main").inner_text()
@@ -627,7 +629,7 @@ def test_what_is_missing_is_said_in_plain_words(broken: str, said: str, customer
     customer.is_told(said)
 
 
-def test_every_screen_keeps_the_rules_of_accessibility(customer: Customer, shop: Shop) -> None:
+def test_every_screen_keeps_the_rules_of_accessibility(customer: Customer, shop: DeployedShop) -> None:
     """axe-core's rules, on a screen of each kind, and on an order in each status."""
     assert AXE.exists() or not os.environ.get("CI")
     if not AXE.exists():
@@ -660,7 +662,7 @@ def test_every_screen_keeps_the_rules_of_accessibility(customer: Customer, shop:
     assert {screen: found for screen, found in seen.items() if found} == {}
 
 
-def intents_of(shop: Shop, order_id: str) -> list[str]:
+def intents_of(shop: DeployedShop, order_id: str) -> list[str]:
     """The status of each PaymentIntent of the order."""
     intents = shop.stripe.ledger().payment_intents
     return [str(each["status"]) for each in intents if each["metadata"].get("order_id") == order_id]

@@ -28,15 +28,15 @@ from orders_api.http import Dependencies
 from orders_api.refund_order import RefundRequest, request_refund
 from republish.waiting import waiting_refunds
 from tests.contract.conftest import Endpoint
+from tests.support.fixed_prices import price_of
 from tests.support.harness import Log, create_table
-from tests.support.order_service import NOW, Shop, refused
-from tests.support.prices import price_of
+from tests.support.one_order import NOW, OneOrder, refused
 from tests.support.silent import SILENT
 from update_order.refunds import NoSuchRefund, RefundConflict, update_refund
 
 
 @dataclass(frozen=True)
-class RefundShop(Shop):
+class RefundShop(OneOrder):
     """One order and its refunds."""
 
     refunds_table: str = ""

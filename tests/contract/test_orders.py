@@ -19,16 +19,16 @@ from orders_api.cancel_order import request_cancellation
 from orders_api.list_orders import BY_CUSTOMER, OrdersQuery, read_page
 from republish.waiting import waiting_orders
 from tests.contract.conftest import Endpoint
-from tests.support.order_service import CUSTOMER, NOW, Shop
+from tests.support.one_order import CUSTOMER, NOW, OneOrder
 
 MOVES: list[Transition] = [PAY_AGAIN, CANCEL, RETRY, *OUTCOMES.values()]
 UNKNOWN = "ord_" + "0" * 32
 
 
 @pytest.fixture
-def declined(dynamodb: Any) -> Shop:
+def declined(dynamodb: Any) -> OneOrder:
     """A PAYMENT_DECLINED order."""
-    shop = Shop.on(dynamodb)
+    shop = OneOrder.on(dynamodb)
     shop.payment(EventType.PAYMENT_DECLINED, decline_code="expired_card")
     return shop
 
@@ -38,7 +38,7 @@ def declined(dynamodb: Any) -> Shop:
 
 def test_twenty_concurrent_requests_make_one_attempt(endpoint: Endpoint) -> None:
     """Each with its own key and card; twenty retries of the successful one are all replayed."""
-    shop = Shop.on(endpoint.client())
+    shop = OneOrder.on(endpoint.client())
     shop.payment(EventType.PAYMENT_DECLINED)
     barrier = threading.Barrier(20)
 
@@ -60,14 +60,14 @@ def test_twenty_concurrent_requests_make_one_attempt(endpoint: Endpoint) -> None
 # ---------------------------------------------------------------- another customer
 
 
-def test_only_its_customer_finds_an_order(declined: Shop) -> None:
+def test_only_its_customer_finds_an_order(declined: OneOrder) -> None:
     """Another customer finds as much as there is of an order that was never placed."""
     assert declined.orders.find(declined.order_id, of=CUSTOMER) == declined.order
     assert declined.orders.find(declined.order_id, of="cus_2") is None
     assert declined.orders.find(UNKNOWN, of=CUSTOMER) is None
 
 
-def cancel(shop: Shop, *, hours: float = 0) -> tuple[StoredOrder, bool]:
+def cancel(shop: OneOrder, *, hours: float = 0) -> tuple[StoredOrder, bool]:
     """The customer asks so much later."""
     return request_cancellation(shop.orders, CUSTOMER, shop.order_id, now=NOW + timedelta(hours=hours))
 
@@ -84,7 +84,7 @@ def cancel(shop: Shop, *, hours: float = 0) -> tuple[StoredOrder, bool]:
     ids=["an attempt", "a cancellation"],
 )
 def test_an_order_that_waits_is_found_in_its_shard(
-    declined: Shop, wait: Callable[[Shop], object], since_hours: int, event_type: EventType
+    declined: OneOrder, wait: Callable[[OneOrder], object], since_hours: int, event_type: EventType
 ) -> None:
     """Through the index, by its age; and read as it is."""
     orders, shard = waiting_orders(declined.client, declined.table), shard_of(declined.order_id)
@@ -103,7 +103,7 @@ def test_an_order_that_waits_is_found_in_its_shard(
 def test_each_move_puts_an_order_into_the_index_or_takes_it_out(dynamodb: Any) -> None:
     """An order that waits is in the index and is kept, any other one is not and expires: whatever moves it from which
     status, and whichever of the two attributes it has."""
-    shop = Shop.on(dynamodb)
+    shop = OneOrder.on(dynamodb)
     assert {"waiting_shard", "expires_at"} & shop.item.keys() == {"waiting_shard"}
     index, seen = WaitingIndex(shop.client, shop.table, "placed_at"), set()
     for transition in MOVES:
@@ -121,7 +121,7 @@ def test_each_move_puts_an_order_into_the_index_or_takes_it_out(dynamodb: Any) -
     assert seen == {*OrderStatus}
 
 
-def test_a_list_shows_an_order_as_it_is(declined: Shop) -> None:
+def test_a_list_shows_an_order_as_it_is(declined: OneOrder) -> None:
     """Its index has keys only, whatever the order's status: each order is read from the table."""
     query = {"IndexName": BY_CUSTOMER, "KeyConditionExpression": "customer_id = :customer_id"}
     values = expression_values(customer_id=CUSTOMER)

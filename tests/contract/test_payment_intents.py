@@ -9,9 +9,9 @@ import stripe
 
 from onecharge.payments.stripe_client import stripe_client
 from stripe_standin.server import running_standin
+from tests.shop.builders import PATIENT
 from tests.shop.dynamodb import NoFaults
 from tests.shop.stripe import ShopStripe, client_of
-from tests.support.builders import PATIENT
 
 PAYS, DECLINED, REQUIRES_ACTION = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
 NOW = int(time.time())

@@ -15,7 +15,7 @@ from onecharge.payments.leases import AlreadyEnded, Claimed, HeldByAnother, Supe
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import SHARDS, from_item, shard_of, to_item
 from tests.contract.conftest import Endpoint
-from tests.support.builders import ORDER_ID, REQUEST, T0, intent
+from tests.shop.builders import ORDER_ID, REQUEST, T0, intent
 from tests.support.harness import create_table
 
 LEASE_SECONDS = 35

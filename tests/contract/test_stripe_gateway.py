@@ -24,7 +24,7 @@ from onecharge.runtime.parallel import Threads
 from stripe_standin.admin import StandInAdmin
 from stripe_standin.faults import Fault
 from stripe_standin.server import StandIn, running_standin
-from tests.support.builders import PATIENT, REQUEST, payment
+from tests.shop.builders import PATIENT, REQUEST, payment
 
 CONFIRM = "/v1/payment_intents/*/confirm"
 NOW = int(time.time())

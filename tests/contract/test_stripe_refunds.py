@@ -14,10 +14,9 @@ from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from stripe_standin.admin import StandInAdmin
 from stripe_standin.faults import Fault
 from stripe_standin.server import running_standin
+from tests.shop.builders import AMOUNT_MINOR, ORDER_ID, PATIENT, PAYMENT_INTENT, charged
 from tests.shop.dynamodb import NoFaults
-from tests.shop.paid_order import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, charged
 from tests.shop.stripe import ShopStripe, client_of
-from tests.support.builders import PATIENT
 
 
 @pytest.fixture(scope="module")

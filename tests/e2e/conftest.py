@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from local.stack import Stack
+from tests.support.deployed_shop import DeployedShop
 from tests.support.ops_command import Operator
-from tests.support.shop import Shop
 
 
 @pytest.fixture
-def shop(stack: Stack) -> Iterator[Shop]:
-    shop = Shop(stack)
+def shop(stack: Stack) -> Iterator[DeployedShop]:
+    shop = DeployedShop(stack)
     yield shop
     shop.stripe.clear_faults()
 

@@ -5,9 +5,9 @@ import os
 import subprocess
 from pathlib import Path
 
+from tests.support.deployed_shop import CURRENCY, DECLINED_CARD, SKU, THREE_D_SECURE_CARD, DeployedShop
 from tests.support.harness import PROJECT
 from tests.support.openapi import DOCUMENT
-from tests.support.shop import CURRENCY, DECLINED_CARD, SKU, THREE_D_SECURE_CARD, Shop
 
 _EXAMPLES_PER_OPERATION = 40
 _CHECKS = (
@@ -20,7 +20,7 @@ _CHECKS = (
 _CARDS = {"pm_card_visa": "PAID", DECLINED_CARD: "PAYMENT_DECLINED", THREE_D_SECURE_CARD: "REQUIRES_ACTION"}
 
 
-def test_every_answer_is_described_and_none_is_5xx(shop: Shop, tmp_path: Path) -> None:
+def test_every_answer_is_described_and_none_is_5xx(shop: DeployedShop, tmp_path: Path) -> None:
     """Data that the description allows and data that it does not: headers, paths, queries, bodies and methods."""
     placed = {str(shop.order(payment_method=card).json()["order_id"]): status for card, status in _CARDS.items()}
     assert {order_id: shop.decided_status(order_id) for order_id in placed} == placed

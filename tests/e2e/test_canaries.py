@@ -20,13 +20,13 @@ from local.stack import Stack
 from stripe_standin.faults import Fault
 from stripe_standin.webhook_endpoints import signature
 from tests.support.canaries import CARD, CLIENT_SECRET, EMAIL, OPAQUE, REDACTED, TOKEN, Canary, found_in
-from tests.support.shop import (
+from tests.support.deployed_shop import (
     CURRENCY,
     PATIENCE_SECONDS,
     PRICE,
     SKU,
     THREE_D_SECURE_CARD,
-    Shop,
+    DeployedShop,
     eventually,
     forget_dead_letters,
 )
@@ -48,7 +48,7 @@ STORED = [
 class Feeder:
     """Sends the canaries in, on each path; keeps what was answered."""
 
-    def __init__(self, shop: Shop) -> None:
+    def __init__(self, shop: DeployedShop) -> None:
         self.shop, self.stack = shop, shop.stack
         self.answered: list[str] = []
         self.dead: list[str] = []
@@ -272,7 +272,7 @@ def secrets_of(stack: Stack) -> list[Canary]:
     return [Canary(f"the secret {name}", value) for name, value in held.items()]
 
 
-def client_secret_of(shop: Shop) -> Canary:
+def client_secret_of(shop: DeployedShop) -> Canary:
     """The one that Stripe gives to an order that waits for its customer, and we to nobody else."""
     secret = shop.client_secret(shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION"))
     assert secret is not None
@@ -282,12 +282,12 @@ def client_secret_of(shop: Shop) -> Canary:
 def place_with_ids_of_a_person(stack: Stack) -> None:
     """An order that Stripe refuses: its message repeats the payment method's id."""
     method, customer, key = (each.value for each in STORED)
-    shop = Shop(stack, customer)
+    shop = DeployedShop(stack, customer)
     placed = shop.order(key, payment_method=method)
     assert shop.decided_status(placed.json()["order_id"]) == "PAYMENT_DECLINED"
 
 
-def test_no_canary_is_found_where_it_may_not_be(shop: Shop, stack: Stack) -> None:
+def test_no_canary_is_found_where_it_may_not_be(shop: DeployedShop, stack: Stack) -> None:
     """Fed over HTTP, by Stripe, into queues, into functions, as a due document: only its DLQ keeps what is poison, and
     no log has the ids that a person's order has."""
     feeder, places = Feeder(shop), Places(stack)

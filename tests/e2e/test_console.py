@@ -12,7 +12,7 @@ from console.reading import Reader
 from console.web import create_app
 from local.stack import Stack
 from ops.connection import connect
-from tests.support.shop import Shop, eventually
+from tests.support.deployed_shop import DeployedShop, eventually
 from tests.support.stacks import own_stack
 
 HOST = "127.0.0.1:8080"
@@ -59,7 +59,7 @@ def page(stack: Stack, tmp_path: Path) -> Page:
 
 
 @own_stack
-def test_each_button_leaves_one_charge(page: Page, shop: Shop) -> None:
+def test_each_button_leaves_one_charge(page: Page, shop: DeployedShop) -> None:
     """Stripe's faults, a killed worker, lost rows and keys, duplicates, late webhooks: one charge for each order."""
     placing = [each.name for each in BREAKS if not each.of_order and each.name not in ("surprise", "down")]
     placed = {name: page.press(name) for name in placing}
@@ -81,7 +81,7 @@ def test_each_button_leaves_one_charge(page: Page, shop: Shop) -> None:
 
 
 @own_stack
-def test_a_killed_workers_timeline_says_what_happened(page: Page, shop: Shop) -> None:
+def test_a_killed_workers_timeline_says_what_happened(page: Page, shop: DeployedShop) -> None:
     """The claim, the stored id, the charge that no line of ours knows, the expired lease, and the next worker."""
     order_id = page.press("kill")
     assert eventually(lambda: status(page, order_id), lambda status: status == "PAID") == "PAID"

@@ -7,8 +7,8 @@ from typing import Any
 from uuid import uuid4
 
 from local.stack import Stack
+from tests.support.deployed_shop import DECLINED_CARD, DeployedShop, eventually, orders_unpublished
 from tests.support.ops_command import Operator
-from tests.support.shop import DECLINED_CARD, Shop, eventually, orders_unpublished
 from tests.support.stacks import on_both, own_stack
 
 pytestmark = own_stack
@@ -33,7 +33,7 @@ def failed(stack: Stack, folder: Path, order_id: str) -> list[dict[str, Any]]:
 
 @on_both
 def test_a_record_that_cannot_be_published_is_in_s3_and_blocks_nothing(
-    shop: Shop, stack: Stack, tmp_path: Path
+    shop: DeployedShop, stack: Stack, tmp_path: Path
 ) -> None:
     """Whole; the order behind it is paid. Corrected, it is published by the command, charged once, and gone."""
     dynamodb = stack.aws.client("dynamodb")
@@ -59,7 +59,7 @@ def test_a_record_that_cannot_be_published_is_in_s3_and_blocks_nothing(
     assert failed(stack, tmp_path, order_id) == []
 
 
-def test_lost_rows_are_restored_and_nobody_is_charged_again(shop: Shop, stack: Stack, tmp_path: Path) -> None:
+def test_lost_rows_are_restored_and_nobody_is_charged_again(shop: DeployedShop, stack: Stack, tmp_path: Path) -> None:
     """As the runbook says: DynamoDB restores into new tables, the missing rows are copied, Stripe's events read again.
 
     An order that was lost in both tables is there again, PAID, also for its client's retry; a row that was written

@@ -13,8 +13,8 @@ import pytest
 from local.demo import drain
 from local.emulator import CREDENTIALS
 from local.stack import Stack
+from tests.support.deployed_shop import PRICE, forget_dead_letters
 from tests.support.harness import PROJECT
-from tests.support.shop import PRICE, forget_dead_letters
 from tests.support.stacks import own_stack
 
 pytestmark = own_stack

@@ -18,9 +18,9 @@ from local.given_stripe import STRIPE_API_KEY
 from local.observe import log_events, messages_in
 from local.stack import Stack
 from stripe_standin.faults import Fault
+from tests.support.deployed_shop import PRICE, SKU, DeployedShop, eventually, forget_dead_letters
 from tests.support.harness import PROJECT
 from tests.support.runbook import command_of, run_printed
-from tests.support.shop import PRICE, SKU, Shop, eventually, forget_dead_letters
 from tests.support.stacks import own_stack
 
 pytestmark = [own_stack, pytest.mark.nightly]
@@ -29,7 +29,7 @@ pytestmark = [own_stack, pytest.mark.nightly]
 class Drill:
     """Sees what the deployed alarms watch since the drill began, and runs what the runbook prints."""
 
-    def __init__(self, stack: Stack, shop: Shop, folder: Path) -> None:
+    def __init__(self, stack: Stack, shop: DeployedShop, folder: Path) -> None:
         self.stack, self.shop = stack, shop
         self._folder, self._began = folder, time.time()
         (folder / "stack.json").write_text(stack.as_json())
@@ -83,7 +83,7 @@ class Drill:
 
 
 @pytest.fixture
-def drill(stack: Stack, shop: Shop, tmp_path: Path) -> Drill:
+def drill(stack: Stack, shop: DeployedShop, tmp_path: Path) -> Drill:
     return Drill(stack, shop, tmp_path)
 
 
@@ -100,7 +100,7 @@ def test_poison(drill: Drill, stack: Stack, tmp_path: Path) -> None:
     assert messages_in(stack, url) == 0
 
 
-def test_a_key_that_stripe_revoked(drill: Drill, shop: Shop, stack: Stack, tmp_path: Path) -> None:
+def test_a_key_that_stripe_revoked(drill: Drill, shop: DeployedShop, stack: Stack, tmp_path: Path) -> None:
     """With the new key the order is charged, once."""
     new_key = f"sk_test_{uuid4().hex}"
     shop.stripe.assign_api_key(STRIPE_API_KEY, None)
@@ -121,7 +121,7 @@ def test_a_key_that_stripe_revoked(drill: Drill, shop: Shop, stack: Stack, tmp_p
 @pytest.mark.parametrize(
     ("fault", "alarm"), [(Fault.UNAVAILABLE_503, "StripeServerErrors"), (Fault.DROP_BEFORE, "StripeNoAnswer")]
 )
-def test_an_outage_of_stripe(drill: Drill, shop: Shop, fault: Fault, alarm: str) -> None:
+def test_an_outage_of_stripe(drill: Drill, shop: DeployedShop, fault: Fault, alarm: str) -> None:
     """Nothing is to be done but wait: the orders are charged when it is over, each once."""
     shop.stripe.add_fault(fault, times=None)
     orders = [shop.order().json()["order_id"] for _ in range(3)]
@@ -136,7 +136,7 @@ def test_a_job_that_did_not_run(drill: Drill, stack: Stack) -> None:
     assert drill.goes_off("ReconcileNotRun"), "its threshold is one report; fewer are breaching"
 
 
-def test_an_order_that_waits_for_a_person(drill: Drill, shop: Shop, stack: Stack) -> None:
+def test_an_order_that_waits_for_a_person(drill: Drill, shop: DeployedShop, stack: Stack) -> None:
     """Stripe has refused it for an hour, and does not any more: the person lets it be charged again, once."""
     error = {"type": "invalid_request_error", "message": "Received unknown parameter", "code": "parameter_unknown"}
     shop.stripe.add_fault(Fault.RESPONSE, {"amount": str(3 * PRICE)}, times=None, status=400, error=error)
@@ -155,7 +155,7 @@ def test_an_order_that_waits_for_a_person(drill: Drill, shop: Shop, stack: Stack
     assert drill.is_paid(order_id)
 
 
-def test_what_no_command_ends(drill: Drill, shop: Shop, stack: Stack) -> None:
+def test_what_no_command_ends(drill: Drill, shop: DeployedShop, stack: Stack) -> None:
     """A charge is disputed, a refund returned, a message differs from its row, an item cannot be published; nobody is
     charged again."""
     disputed, refunded, differing = (shop.placed("pm_card_visa", "PAID") for _ in range(3))
@@ -172,12 +172,12 @@ def test_what_no_command_ends(drill: Drill, shop: Shop, stack: Stack) -> None:
     assert len(shop.charges(differing)) == 1
 
 
-def refunds_of(shop: Shop, order_id: str) -> list[str]:
+def refunds_of(shop: DeployedShop, order_id: str) -> list[str]:
     """Stripe's ids of them."""
     return [each["id"] for each in shop.stripe.ledger().refunds if each["metadata"].get("order_id") == order_id]
 
 
-def send_again_with_another_amount(shop: Shop, stack: Stack, order_id: str) -> None:
+def send_again_with_another_amount(shop: DeployedShop, stack: Stack, order_id: str) -> None:
     """The message that the order was published as, but for its amount."""
     [record] = json.loads((PROJECT / "events/charge_order/order_placed.json").read_text())["Records"]
     event = json.loads(record["body"])
@@ -193,7 +193,7 @@ def send_again_with_another_amount(shop: Shop, stack: Stack, order_id: str) -> N
     shop.deliver(json.dumps(event))
 
 
-def intent_of(shop: Shop, order_id: str) -> str:
+def intent_of(shop: DeployedShop, order_id: str) -> str:
     """The id of the order's PaymentIntent."""
     intents = shop.stripe.ledger().payment_intents
     return next(str(each["id"]) for each in intents if each["metadata"].get("order_id") == order_id)

@@ -12,7 +12,7 @@ import pytest
 
 from local.stack import Stack
 from onecharge.runtime.dynamodb import from_item, to_item
-from tests.support.shop import eventually, log_of
+from tests.support.deployed_shop import eventually, log_of
 from tests.support.stacks import on_both
 
 

@@ -6,13 +6,13 @@ from uuid import uuid4
 from local.demo import drain
 from local.stack import Stack
 from onecharge.orders.schema import StoredOrder
-from tests.support.shop import Shop, eventually
+from tests.support.deployed_shop import DeployedShop, eventually
 from tests.support.stacks import on_fifo
 
 pytestmark = on_fifo
 
 
-def duplicates(shop: Shop, order_id: str) -> int:
+def duplicates(shop: DeployedShop, order_id: str) -> int:
     """How many deliveries of the order have found its payment finalized."""
     ended = "duplicate ignored: the attempt has ended"
     return sum(ended in line and order_id in line for line in shop.log().splitlines())
@@ -35,7 +35,7 @@ def test_all_of_it_is_fifo(stack: Stack) -> None:
     assert all("Monitoring" in arn for arn in topics if not arn.endswith(".fifo"))  # Alarms are no events.
 
 
-def test_twenty_deliveries_make_one_charge(shop: Shop, stack: Stack) -> None:
+def test_twenty_deliveries_make_one_charge(shop: DeployedShop, stack: Stack) -> None:
     """Under deduplication ids of their own, as a redrive after five minutes has them: FIFO stops none of these."""
     order_id = shop.order().json()["order_id"]
     event = event_of(order_id, stack)
@@ -46,7 +46,7 @@ def test_twenty_deliveries_make_one_charge(shop: Shop, stack: Stack) -> None:
     assert len(shop.charges(order_id)) == 1
 
 
-def test_what_is_repeated_within_five_minutes_is_delivered_once(shop: Shop, stack: Stack) -> None:
+def test_what_is_repeated_within_five_minutes_is_delivered_once(shop: DeployedShop, stack: Stack) -> None:
     """The second fence: ten messages under one deduplication id are one delivery."""
     order_id = shop.order().json()["order_id"]
     assert shop.decided_status(order_id) == "PAID"
@@ -57,7 +57,7 @@ def test_what_is_repeated_within_five_minutes_is_delivered_once(shop: Shop, stac
     assert duplicates(shop, order_id) == 1
 
 
-def test_poison_is_in_the_dlq_and_its_group_goes_on(shop: Shop, stack: Stack) -> None:
+def test_poison_is_in_the_dlq_and_its_group_goes_on(shop: DeployedShop, stack: Stack) -> None:
     """With its reason, at its first receive; what is behind it is handled."""
     drain(stack, stack.payments_dlq_url)
     order_id = shop.order().json()["order_id"]

@@ -5,12 +5,12 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
+from tests.support.deployed_shop import DECLINED_CARD, THREE_D_SECURE_CARD, DeployedShop, eventually
 from tests.support.stacks import on_both
 
 
 @on_both
-def test_a_declined_order_is_paid_with_another_card(shop: Shop) -> None:
+def test_a_declined_order_is_paid_with_another_card(shop: DeployedShop) -> None:
     """Both attempts are shown, the first with the reason in words; one charge."""
     order_id = shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
     assert shop.post(f"{order_id}/payments", payment_method="pm_card_visa").status_code == 202
@@ -22,7 +22,7 @@ def test_a_declined_order_is_paid_with_another_card(shop: Shop) -> None:
     assert len(shop.charges(order_id)) == 1
 
 
-def test_a_late_retry_of_an_earlier_card_charges_nothing(shop: Shop) -> None:
+def test_a_late_retry_of_an_earlier_card_charges_nothing(shop: DeployedShop) -> None:
     """Card A (key KA) declined, card B declined: KA again is replayed, and refused with another card."""
     order_id = shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
     key = str(uuid4())
@@ -37,7 +37,7 @@ def test_a_late_retry_of_an_earlier_card_charges_nothing(shop: Shop) -> None:
     assert shop.charges(order_id) == []
 
 
-def test_the_client_secret_is_shown_to_whoever_has_to_act(shop: Shop) -> None:
+def test_the_client_secret_is_shown_to_whoever_has_to_act(shop: DeployedShop) -> None:
     """Of the order's PaymentIntent, from Stripe; in no table and in no log."""
     order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
     secret = shop.client_secret(order_id)
@@ -49,7 +49,7 @@ def test_the_client_secret_is_shown_to_whoever_has_to_act(shop: Shop) -> None:
     assert secret not in str(stored) + shop.log()
 
 
-def test_two_cards_at_once_make_one_attempt(shop: Shop) -> None:
+def test_two_cards_at_once_make_one_attempt(shop: DeployedShop) -> None:
     """One is accepted, the other refused; one charge."""
     order_id = shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
     with ThreadPoolExecutor(2) as threads:
@@ -67,7 +67,7 @@ def test_two_cards_at_once_make_one_attempt(shop: Shop) -> None:
     [(DECLINED_CARD, "PAYMENT_DECLINED"), (THREE_D_SECURE_CARD, "REQUIRES_ACTION")],
     ids=["declined", "3DS"],
 )
-def test_an_order_that_is_not_paid_is_canceled(shop: Shop, card: str, status: str) -> None:
+def test_an_order_that_is_not_paid_is_canceled(shop: DeployedShop, card: str, status: str) -> None:
     """CANCELED is final: no other card is taken, no page can confirm it, nothing is charged."""
     order_id = shop.placed(card, status)
     requested = shop.post(f"{order_id}/cancel")
@@ -80,7 +80,7 @@ def test_an_order_that_is_not_paid_is_canceled(shop: Shop, card: str, status: st
 
 
 @on_both
-def test_whichever_wins_the_race_the_answer_is_true(shop: Shop) -> None:
+def test_whichever_wins_the_race_the_answer_is_true(shop: DeployedShop) -> None:
     """Canceled the moment they were placed: either canceled and never charged, or charged once and said to be."""
     for _ in range(6):
         order_id = shop.order().json()["order_id"]

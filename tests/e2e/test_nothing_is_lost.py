@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 
 from local.stack import Stack
 from onecharge.runtime.dynamodb import shard_of
-from tests.support.shop import AMOUNT, Shop, eventually, orders_unpublished
+from tests.support.deployed_shop import AMOUNT, DeployedShop, eventually, orders_unpublished
 from tests.support.stacks import on_both, own_stack
 
 pytestmark = own_stack
 
 
-def stays_pending_for_an_hour(shop: Shop, stack: Stack, order_id: str) -> None:
+def stays_pending_for_an_hour(shop: DeployedShop, stack: Stack, order_id: str) -> None:
     """The order is PENDING, and placed just so long ago that it is due, whatever an earlier run has published."""
     stack.aws.client("dynamodb").update_item(
         TableName=stack.orders_table,
@@ -33,13 +33,13 @@ def republish(stack: Stack) -> None:
     assert "FunctionError" not in answer, answer["Payload"].read()
 
 
-def lines(shop: Shop, *parts: str) -> list[str]:
+def lines(shop: DeployedShop, *parts: str) -> list[str]:
     """The lines of the functions' logs that hold all of these."""
     return [line for line in shop.log().splitlines() if all(part in line for part in parts)]
 
 
 @on_both
-def test_an_order_that_was_never_published_is_charged(shop: Shop, stack: Stack) -> None:
+def test_an_order_that_was_never_published_is_charged(shop: DeployedShop, stack: Stack) -> None:
     """It is found by its status, published, and charged; once, though the stream's record comes late in the end."""
     with orders_unpublished(stack):
         order_id = shop.order().json()["order_id"]
@@ -52,7 +52,7 @@ def test_an_order_that_was_never_published_is_charged(shop: Shop, stack: Stack) 
     assert [charge.amount_minor for charge in shop.charges(order_id)] == [AMOUNT]
 
 
-def test_an_outcome_that_was_never_published_moves_the_order(shop: Shop, stack: Stack) -> None:
+def test_an_outcome_that_was_never_published_moves_the_order(shop: DeployedShop, stack: Stack) -> None:
     """The order was charged an hour ago and does not know: it asks again, is answered again, and is charged no more."""
     order_id = shop.order().json()["order_id"]
     assert shop.decided_status(order_id) == "PAID"

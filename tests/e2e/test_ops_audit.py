@@ -9,8 +9,8 @@ import stripe
 from local.given_stripe import STRIPE_API_KEY
 from local.stack import Stack
 from stripe_standin.faults import Fault
+from tests.support.deployed_shop import AMOUNT, CURRENCY, DECLINED_CARD, PRICE, DeployedShop, eventually
 from tests.support.ops_command import Operator
-from tests.support.shop import AMOUNT, CURRENCY, DECLINED_CARD, PRICE, Shop, eventually
 
 
 def audit(operator: Operator) -> Mapping[str, Any]:
@@ -32,7 +32,7 @@ def charged(document: Mapping[str, Any]) -> int:
     return sum(each["matched_minor"] for each in document["totals"] if each["what"] == "charge")
 
 
-def test_faults_leave_no_difference_and_tampering_does(shop: Shop, stack: Stack, operator: Operator) -> None:
+def test_faults_leave_no_difference_and_tampering_does(shop: DeployedShop, stack: Stack, operator: Operator) -> None:
     """Lost responses, a stored 500, a decline, a refund: balanced. A charge by hand and a changed row: found."""
     before = charged(audit(operator))
     for fault in (Fault.DROP_AFTER, Fault.ERROR_500_AFTER, Fault.DROP_BEFORE):

@@ -2,8 +2,8 @@
 
 from local.stack import Stack
 from onecharge.orders.schema import StoredOrder
+from tests.support.deployed_shop import DeployedShop, eventually, forget_dead_letters
 from tests.support.ops_command import Operator
-from tests.support.shop import Shop, eventually, forget_dead_letters
 from tests.support.stacks import on_both, own_stack
 
 pytestmark = own_stack
@@ -26,7 +26,9 @@ def send_to_dlq(stack: Stack, body: str, group: str) -> None:
 
 
 @on_both
-def test_a_redriven_order_whose_row_was_lost_is_charged_once(shop: Shop, stack: Stack, operator: Operator) -> None:
+def test_a_redriven_order_whose_row_was_lost_is_charged_once(
+    shop: DeployedShop, stack: Stack, operator: Operator
+) -> None:
     """A paid order is left; once its row is lost and its status too, the redrive restores both, with one charge."""
     forget_dead_letters(stack)
     order_id = str(shop.order().json()["order_id"])

@@ -7,8 +7,16 @@ from contextlib import contextmanager
 
 from local.stack import Stack
 from onecharge.contract.money import as_money
+from tests.support.deployed_shop import (
+    AMOUNT,
+    CURRENCY,
+    DECLINED_CARD,
+    PRICE,
+    THREE_D_SECURE_CARD,
+    DeployedShop,
+    eventually,
+)
 from tests.support.ops_command import Operator
-from tests.support.shop import AMOUNT, CURRENCY, DECLINED_CARD, PRICE, THREE_D_SECURE_CARD, Shop, eventually
 from tests.support.stacks import own_stack
 
 pytestmark = own_stack
@@ -31,7 +39,7 @@ def orders_stream(stack: Stack) -> str:
     return f":table/{stack.orders_table}/stream/"
 
 
-def intent_of(shop: Shop, order_id: str) -> str:
+def intent_of(shop: DeployedShop, order_id: str) -> str:
     """The order's PaymentIntent at Stripe."""
     [found] = [each for each in shop.stripe.ledger().payment_intents if each["metadata"].get("order_id") == order_id]
     return str(found["id"])
@@ -40,7 +48,7 @@ def intent_of(shop: Shop, order_id: str) -> str:
 # ---------------------------------------------------------------- nothing is broken
 
 
-def test_a_paid_order_by_any_of_its_names(shop: Shop, operator: Operator) -> None:
+def test_a_paid_order_by_any_of_its_names(shop: DeployedShop, operator: Operator) -> None:
     """By its id, and its PaymentIntent's; with everything that happened, and exit status 0."""
     order_id = shop.order().json()["order_id"]
     assert shop.decided_status(order_id) == "PAID"
@@ -64,7 +72,7 @@ def test_a_paid_order_by_any_of_its_names(shop: Shop, operator: Operator) -> Non
     assert "_secret_" not in printed
 
 
-def test_a_declined_order_and_one_that_waits_for_its_customer(shop: Shop, operator: Operator) -> None:
+def test_a_declined_order_and_one_that_waits_for_its_customer(shop: DeployedShop, operator: Operator) -> None:
     """Nothing is broken: another card can be tried; the customer has until then."""
     assert operator.explain(shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")).causes == ["DECLINED"]
     before = int(time.time())
@@ -78,7 +86,9 @@ def test_a_declined_order_and_one_that_waits_for_its_customer(shop: Shop, operat
 # ---------------------------------------------------------------- broken
 
 
-def test_an_order_that_is_never_published_and_one_that_is_poison(shop: Shop, stack: Stack, operator: Operator) -> None:
+def test_an_order_that_is_never_published_and_one_that_is_poison(
+    shop: DeployedShop, stack: Stack, operator: Operator
+) -> None:
     """The mapping is named with the command that enables it; the DLQ, with the reason. Looking changes nothing."""
     with unread(stack, orders_stream(stack)):
         order_id = str(shop.order().json()["order_id"])
@@ -93,7 +103,7 @@ def test_an_order_that_is_never_published_and_one_that_is_poison(shop: Shop, sta
             assert "DEAD_LETTER" in operator.explain(order_id).causes
 
 
-def test_a_refund_that_the_bank_returns(shop: Shop, operator: Operator) -> None:
+def test_a_refund_that_the_bank_returns(shop: DeployedShop, operator: Operator) -> None:
     """It succeeded, and failed later: the customer has no money back."""
     order_id = shop.placed("pm_card_visa", "PAID")
     refund_id = shop.refund(order_id, amount=PRICE).json()["refund_id"]

@@ -8,8 +8,8 @@ import requests
 from local.given_stripe import STRIPE_API_KEY
 from local.stack import Stack
 from stripe_standin.faults import Fault
+from tests.support.deployed_shop import DeployedShop, eventually
 from tests.support.ops_command import Operator
-from tests.support.shop import Shop, eventually
 from tests.support.stacks import own_stack
 
 pytestmark = own_stack
@@ -17,7 +17,7 @@ pytestmark = own_stack
 INVALID = {"type": "invalid_request_error", "code": "parameter_unknown", "message": "Received unknown parameter: x"}
 
 
-def in_review(shop: Shop, stack: Stack) -> str:
+def in_review(shop: DeployedShop, stack: Stack) -> str:
     """An order whose every request Stripe has refused as invalid for an hour, as after a faulty deploy."""
     shop.stripe.add_fault(Fault.RESPONSE, times=None, status=400, error=INVALID)
     placed = shop.order()
@@ -41,7 +41,7 @@ def in_review(shop: Shop, stack: Stack) -> str:
     return order_id
 
 
-def test_a_cancellation_is_finished_at_stripe(shop: Shop, stack: Stack, operator: Operator) -> None:
+def test_a_cancellation_is_finished_at_stripe(shop: DeployedShop, stack: Stack, operator: Operator) -> None:
     """reconcile cancels it on Stripe's word; nothing is charged, then or later."""
     order_id = in_review(shop, stack)
     words = ("review", "resolve", order_id, "--as", "cancel", "--reason", "the customer called")
@@ -58,7 +58,7 @@ def test_a_cancellation_is_finished_at_stripe(shop: Shop, stack: Stack, operator
     assert (intent["status"], intent["cancellation_reason"]) == ("canceled", "requested_by_customer")
 
 
-def test_the_second_payment_of_an_order_is_refunded_once(shop: Shop, operator: Operator) -> None:
+def test_the_second_payment_of_an_order_is_refunded_once(shop: DeployedShop, operator: Operator) -> None:
     """It was charged by hand, too: explain names the command, and the command's second run finds nothing to do."""
     order_id = shop.placed("pm_card_visa", "PAID")
     body = {"amount": 2500, "currency": "eur", "payment_method": "pm_card_visa", "confirm": "true"}

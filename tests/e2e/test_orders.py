@@ -12,7 +12,7 @@ from local.observe import open_tap
 from local.stack import Stack
 from onecharge.runtime.dynamodb import shard_of
 from stripe_standin.faults import Fault
-from tests.support.shop import AMOUNT, PRICE, SKU, Shop, eventually
+from tests.support.deployed_shop import AMOUNT, PRICE, SKU, DeployedShop, eventually
 from tests.support.stacks import on_both, own_stack
 
 FUNCTIONS = {"orders_api", "publish_events", "charge_order", "update_order"}
@@ -29,7 +29,9 @@ FUNCTIONS = {"orders_api", "publish_events", "charge_order", "update_order"}
         ("pm_card_unheard_of", "PAYMENT_DECLINED", 0),
     ],
 )
-def test_an_order_comes_to_what_its_card_allows(shop: Shop, payment_method: str, status: str, charges: int) -> None:
+def test_an_order_comes_to_what_its_card_allows(
+    shop: DeployedShop, payment_method: str, status: str, charges: int
+) -> None:
     """And the ledger has exactly the charge that it should."""
     placed = shop.order(payment_method=payment_method)
     assert placed.status_code == 202
@@ -39,7 +41,7 @@ def test_an_order_comes_to_what_its_card_allows(shop: Shop, payment_method: str,
     assert [charge.amount_minor for charge in shop.charges(order_id)] == [AMOUNT] * charges
 
 
-def test_a_client_that_retries_has_one_order(shop: Shop) -> None:
+def test_a_client_that_retries_has_one_order(shop: DeployedShop) -> None:
     """The same answer each time, and one charge."""
     key = str(uuid4())
     answers = [shop.order(key) for _ in range(3)]
@@ -51,7 +53,7 @@ def test_a_client_that_retries_has_one_order(shop: Shop) -> None:
     assert len(shop.charges(order_id)) == 1
 
 
-def test_twenty_deliveries_make_one_charge(shop: Shop, stack: Stack) -> None:
+def test_twenty_deliveries_make_one_charge(shop: DeployedShop, stack: Stack) -> None:
     """Under new message ids, before and after its payment is finalized."""
     tap = open_tap(stack, f"tap-{uuid4()}")
     order_id = shop.order().json()["order_id"]
@@ -65,7 +67,7 @@ def test_twenty_deliveries_make_one_charge(shop: Shop, stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.DROP_AFTER, Fault.ERROR_500_AFTER, Fault.DROP_BEFORE, Fault.RATE_LIMIT_429])
-def test_whatever_stripe_does_the_order_is_paid_once(shop: Shop, fault: Fault) -> None:
+def test_whatever_stripe_does_the_order_is_paid_once(shop: DeployedShop, fault: Fault) -> None:
     """An answer lost, a 500 that hides a charge, a connection lost, a limit reached."""
     shop.stripe.add_fault(fault, {"amount": str(3 * PRICE)})
     placed = shop.order(items=[{"sku": SKU, "quantity": 3}])
@@ -74,7 +76,7 @@ def test_whatever_stripe_does_the_order_is_paid_once(shop: Shop, fault: Fault) -
 
 
 @own_stack
-def test_a_charge_that_nobody_finalized_is_reconciled(shop: Shop, stack: Stack) -> None:
+def test_a_charge_that_nobody_finalized_is_reconciled(shop: DeployedShop, stack: Stack) -> None:
     """Its worker was killed before it finalized, its message is gone, an hour has passed: the row follows Stripe."""
     order_id = shop.order().json()["order_id"]
     assert shop.decided_status(order_id) == "PAID"
@@ -102,7 +104,7 @@ def test_a_charge_that_nobody_finalized_is_reconciled(shop: Shop, stack: Stack) 
     assert len(shop.charges(order_id)) == 1
 
 
-def test_one_correlation_id_follows_the_order(shop: Shop) -> None:
+def test_one_correlation_id_follows_the_order(shop: DeployedShop) -> None:
     """Through every function's log, from the HTTP request to the order's last move."""
     placed = shop.order()
     shop.decided_status(placed.json()["order_id"])
@@ -131,7 +133,7 @@ BAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
-def test_bad_input_is_refused_clearly(shop: Shop, bad: Any) -> None:
+def test_bad_input_is_refused_clearly(shop: DeployedShop, bad: Any) -> None:
     """4xx problem+json over HTTP, nothing stored, and no card number in any log."""
     before = shop.stored_orders()
     answer = shop.send(bad, str(uuid4())) if isinstance(bad, str) else shop.order(**bad)

@@ -11,15 +11,15 @@ from uuid import uuid4
 from local.stack import Stack
 from onecharge.runtime.dynamodb import shard_of
 from stripe_standin.faults import Fault
+from tests.support.deployed_shop import DECLINED_CARD, THREE_D_SECURE_CARD, DeployedShop, eventually
 from tests.support.harness import PROJECT
 from tests.support.permissions import physical_id, requests_of, rights_lambda_uses, rights_of
-from tests.support.shop import DECLINED_CARD, THREE_D_SECURE_CARD, Shop, eventually
 from tests.support.stacks import own_stack
 
 pytestmark = own_stack
 
 
-def test_every_right_is_used_and_every_request_is_allowed(shop: Shop, stack: Stack) -> None:
+def test_every_right_is_used_and_every_request_is_allowed(shop: DeployedShop, stack: Stack) -> None:
     """By the functions as they are deployed, on every path that needs a right of its own; or by Lambda itself.
 
     The emulator enforces the roles, so a right that is missing is a request that was refused.
@@ -105,7 +105,7 @@ def reconcile_events_of_the_last_hour(stack: Stack) -> None:
     invoke(stack, stack.reconcile_function)
 
 
-def an_order_is_paid_with_another_card(shop: Shop, stack: Stack) -> None:
+def an_order_is_paid_with_another_card(shop: DeployedShop, stack: Stack) -> None:
     order_id = shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
     assert shop.post(f"{order_id}/payments", payment_method="pm_card_visa").status_code == 202
     assert shop.decided_status(order_id) == "PAID"
@@ -115,7 +115,7 @@ def an_order_is_paid_with_another_card(shop: Shop, stack: Stack) -> None:
     assert listed.json()["orders"]
 
 
-def poison_messages_arrive(shop: Shop, stack: Stack) -> None:
+def poison_messages_arrive(shop: DeployedShop, stack: Stack) -> None:
     queues = [
         (stack.payments_queue_url, stack.payments_dlq_url),
         (stack.order_updates_queue_url, stack.order_updates_dlq_url),
@@ -128,7 +128,7 @@ def poison_messages_arrive(shop: Shop, stack: Stack) -> None:
         assert eventually(lambda dlq=dlq: sqs.receive_message(QueueUrl=dlq).get("Messages"), bool)  # type: ignore[misc]
 
 
-def an_outage_makes_messages_wait(shop: Shop, stack: Stack) -> None:
+def an_outage_makes_messages_wait(shop: DeployedShop, stack: Stack) -> None:
     """So does a message about an order that is not there."""
     shop.stripe.add_fault(Fault.UNAVAILABLE_503, times=3)
     assert shop.order().status_code == 202
@@ -147,19 +147,19 @@ def an_hour_ago() -> str:
     return datetime.fromtimestamp(time.time() - 3600, UTC).isoformat()
 
 
-def a_waiting_order_is_republished(shop: Shop, stack: Stack) -> None:
+def a_waiting_order_is_republished(shop: DeployedShop, stack: Stack) -> None:
     order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
     set_attributes(stack, stack.orders_table, {"order_id": order_id}, placed_at=an_hour_ago())
     invoke(stack, stack.republish_function)
 
 
-def an_item_is_damaged(shop: Shop, stack: Stack) -> None:
+def an_item_is_damaged(shop: DeployedShop, stack: Stack) -> None:
     """It can never be published."""
     damaged = {"order_id": {"S": f"ord_{uuid4().hex}"}, "status": {"S": "PENDING"}}
     stack.aws.client("dynamodb").put_item(TableName=stack.orders_table, Item=damaged)
 
 
-def a_lost_row_is_recovered(shop: Shop, stack: Stack) -> None:
+def a_lost_row_is_recovered(shop: DeployedShop, stack: Stack) -> None:
     """By reconcile, which also finalizes what the customer has authenticated since."""
     lost, waiting = shop.placed("pm_card_visa", "PAID"), shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
     delete(stack, stack.charges_table, order_id=lost)
@@ -168,21 +168,21 @@ def a_lost_row_is_recovered(shop: Shop, stack: Stack) -> None:
     assert eventually(lambda: status_of(shop, waiting), lambda status: status == "PAID") == "PAID"
 
 
-def status_of(shop: Shop, order_id: str) -> str:
+def status_of(shop: DeployedShop, order_id: str) -> str:
     return str(shop.get(order_id).json()["status"])
 
 
-def intent_of(shop: Shop, order_id: str) -> dict[str, Any]:
+def intent_of(shop: DeployedShop, order_id: str) -> dict[str, Any]:
     intents = shop.stripe.ledger().payment_intents
     return next(dict(each) for each in intents if each["metadata"].get("order_id") == order_id)
 
 
-def a_customer_looks_for_the_client_secret(shop: Shop, stack: Stack) -> None:
+def a_customer_looks_for_the_client_secret(shop: DeployedShop, stack: Stack) -> None:
     order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
     assert shop.client_secret(order_id)
 
 
-def a_cancellation_waits_for_stripe(shop: Shop, stack: Stack) -> None:
+def a_cancellation_waits_for_stripe(shop: DeployedShop, stack: Stack) -> None:
     """And is continued from its message."""
     order_id = shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
     path = f"/v1/payment_intents/{intent_of(shop, order_id)['id']}"
@@ -191,7 +191,7 @@ def a_cancellation_waits_for_stripe(shop: Shop, stack: Stack) -> None:
     assert shop.post(f"{order_id}/cancel").status_code == 202
 
 
-def refunds_are_made_and_come_back(shop: Shop, stack: Stack) -> None:
+def refunds_are_made_and_come_back(shop: DeployedShop, stack: Stack) -> None:
     """One that waits is published again; one that fails later is corrected, and re-created if its row is lost."""
     order_id = shop.placed("pm_card_visa", "PAID")
     refunds = [str(shop.refund(order_id, amount=500).json()["refund_id"]) for _ in range(3)]
@@ -211,11 +211,11 @@ def refunds_are_made_and_come_back(shop: Shop, stack: Stack) -> None:
     assert "FAILED" in eventually(lambda: statuses(shop, order_id), lambda seen: "FAILED" in seen)
 
 
-def statuses(shop: Shop, order_id: str) -> set[str]:
+def statuses(shop: DeployedShop, order_id: str) -> set[str]:
     return {each["status"] for each in shop.get(order_id).json()["refunds"]}
 
 
-def events_arrive(shop: Shop, stack: Stack, deliver: Callable[[], object]) -> None:
+def events_arrive(shop: DeployedShop, stack: Stack, deliver: Callable[[], object]) -> None:
     """Of a customer at the bank, of a lost row, and of refunds that failed."""
     waiting, lost = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION"), shop.placed("pm_card_visa", "PAID")
     shop.stripe.authenticate(intent_of(shop, waiting)["id"])
@@ -231,7 +231,7 @@ def events_arrive(shop: Shop, stack: Stack, deliver: Callable[[], object]) -> No
     deliver()
 
 
-def documents_fall_due(shop: Shop, stack: Stack) -> None:
+def documents_fall_due(shop: DeployedShop, stack: Stack) -> None:
     """One today; and one that is too late, whose order is looked for."""
     dynamodb, now = stack.aws.client("dynamodb"), time.time()
     document = {"document_id": f"inv-{uuid4()}", "customer_id": "cus_e2e", "currency": "eur"}

@@ -9,18 +9,18 @@ import requests
 from local.demo import drain
 from local.observe import open_tap
 from local.stack import Stack
-from tests.support.shop import AMOUNT, PRICE, Shop, eventually
+from tests.support.deployed_shop import AMOUNT, PRICE, DeployedShop, eventually
 from tests.support.stacks import on_both
 
 
-def paid(shop: Shop) -> str:
+def paid(shop: DeployedShop) -> str:
     """An order of two pieces that is paid."""
     order_id = str(shop.order().json()["order_id"])
     assert shop.decided_status(order_id) == "PAID"
     return order_id
 
 
-def decided(shop: Shop, order_id: str) -> dict[str, Any]:
+def decided(shop: DeployedShop, order_id: str) -> dict[str, Any]:
     """The order, once none of its refunds is PENDING."""
 
     def see() -> dict[str, Any]:
@@ -29,7 +29,7 @@ def decided(shop: Shop, order_id: str) -> dict[str, Any]:
     return eventually(see, lambda order: all(each["status"] != "PENDING" for each in order["refunds"]))
 
 
-def refunded(shop: Shop, order_id: str) -> list[int]:
+def refunded(shop: DeployedShop, order_id: str) -> list[int]:
     """What Stripe's ledger says was given back; never more than was taken."""
     amounts = [each["amount"] for each in shop.stripe.ledger().refunds if each["metadata"].get("order_id") == order_id]
     assert sum(charge.amount_minor for charge in shop.charges(order_id)) - sum(amounts) >= 0
@@ -37,7 +37,7 @@ def refunded(shop: Shop, order_id: str) -> list[int]:
 
 
 @on_both
-def test_two_parts_are_refunded_and_a_third_is_too_much(shop: Shop) -> None:
+def test_two_parts_are_refunded_and_a_third_is_too_much(shop: DeployedShop) -> None:
     """202, 202, 409; the order shows both, and so does Stripe."""
     order_id = paid(shop)
     answers = [shop.refund(order_id, amount=amount) for amount in (PRICE, PRICE - 10, 20)]
@@ -52,7 +52,7 @@ def test_two_parts_are_refunded_and_a_third_is_too_much(shop: Shop) -> None:
     assert sorted(refunded(shop, order_id)) == [PRICE - 10, PRICE]
 
 
-def test_a_client_that_retries_has_one_refund_of_all(shop: Shop) -> None:
+def test_a_client_that_retries_has_one_refund_of_all(shop: DeployedShop) -> None:
     """The same answer each time, also once it is made."""
     order_id, key = paid(shop), str(uuid4())
     answers = [shop.refund(order_id, key) for _ in range(3)]
@@ -64,7 +64,7 @@ def test_a_client_that_retries_has_one_refund_of_all(shop: Shop) -> None:
     assert refunded(shop, order_id) == [AMOUNT]
 
 
-def test_refunds_at_once_are_never_more_than_was_paid(shop: Shop) -> None:
+def test_refunds_at_once_are_never_more_than_was_paid(shop: DeployedShop) -> None:
     """Eight of one piece: at most two have room, and what is accepted is made."""
     order_id = paid(shop)
     with ThreadPoolExecutor(8) as threads:
@@ -75,7 +75,7 @@ def test_refunds_at_once_are_never_more_than_was_paid(shop: Shop) -> None:
     assert refunded(shop, order_id) == [PRICE] * answers.count(202)
 
 
-def test_ten_deliveries_make_one_refund(shop: Shop, stack: Stack) -> None:
+def test_ten_deliveries_make_one_refund(shop: DeployedShop, stack: Stack) -> None:
     """Under new message ids, before and after it is finalized."""
     sqs, sns = stack.aws.client("sqs"), stack.aws.client("sns")
     order_id = paid(shop)
@@ -101,7 +101,7 @@ def test_ten_deliveries_make_one_refund(shop: Shop, stack: Stack) -> None:
     assert refunded(shop, order_id) == [PRICE]
 
 
-def test_a_refund_by_hand_counts(shop: Shop, stack: Stack) -> None:
+def test_a_refund_by_hand_counts(shop: DeployedShop, stack: Stack) -> None:
     """Stripe's event says so: the order shows it, and only the rest can be refunded."""
     order_id = paid(shop)
     [charge] = shop.charges(order_id)

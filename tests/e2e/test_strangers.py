@@ -18,7 +18,7 @@ import requests
 
 from local.issuer import Issuer, running_issuer
 from local.stack import Stack
-from tests.support.shop import CURRENCY, SKU, Shop, signed_in
+from tests.support.deployed_shop import CURRENCY, SKU, DeployedShop, signed_in
 
 UNKNOWN = "ord_" + "0" * 32
 BODIES: Mapping[str, Mapping[str, Any]] = {
@@ -104,7 +104,7 @@ def strangers(right: Issuer, other: Issuer, claims: dict[str, Any]) -> Iterator[
     yield "HS256", jwt.encode(claims, public_key * 2, algorithm="HS256", headers={"kid": right.key_id})
 
 
-def test_who_has_no_token_gets_in_nowhere(api: Api, stack: Stack, shop: Shop, other_issuer: Issuer) -> None:
+def test_who_has_no_token_gets_in_nowhere(api: Api, stack: Stack, shop: DeployedShop, other_issuer: Issuer) -> None:
     """401 on every route, known or not, for a known order as for an unknown one: all answers are the same."""
     order_id = str(shop.order().json()["order_id"])
     stored = shop.stored_orders()
@@ -137,7 +137,7 @@ def test_the_same_requests_with_a_token_are_served(api: Api, stack: Stack) -> No
         assert answer.headers["Content-Type"] == f"application/{'problem+json' if expected == 404 else 'json'}"
 
 
-def test_a_customer_cannot_refund_and_the_staff_can(api: Api, shop: Shop) -> None:
+def test_a_customer_cannot_refund_and_the_staff_can(api: Api, shop: DeployedShop) -> None:
     """403 without the scope, also for one's own order, whatever else the token allows; then 202 for the staff's."""
     order_id = str(shop.order().json()["order_id"])
     assert shop.decided_status(order_id) == "PAID"
@@ -148,7 +148,7 @@ def test_a_customer_cannot_refund_and_the_staff_can(api: Api, shop: Shop) -> Non
     assert shop.refund(order_id, amount=1).status_code == 202
 
 
-def test_no_log_has_a_token(shop: Shop) -> None:
+def test_no_log_has_a_token(shop: DeployedShop) -> None:
     """Neither of whoever got in nor of whoever did not."""
     token = shop.stack.issuer.token("cus_e2e", "openid")
     assert signed_in(token).get(f"{shop.stack.api_url}/orders", timeout=90).status_code == 200

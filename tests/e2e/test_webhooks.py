@@ -12,7 +12,7 @@ import requests
 from local.stack import Stack
 from stripe_standin.faults import Fault
 from stripe_standin.webhook_endpoints import signature
-from tests.support.shop import PATIENCE_SECONDS, signed_in
+from tests.support.deployed_shop import PATIENCE_SECONDS, signed_in
 from tests.support.stacks import on_both
 
 _ORDER_AMOUNT = 2990

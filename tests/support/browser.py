@@ -11,7 +11,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from local.stack import PROJECT, Stack
-from tests.support.shop import PATIENCE_SECONDS
+from tests.support.deployed_shop import PATIENCE_SECONDS
 
 VISA = "4242424242424242"
 DECLINED = "4000000000000002"

@@ -17,8 +17,8 @@ from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Done
+from tests.shop.tools import charge_tools
 from tests.support.silent import SILENT
-from tests.support.tools import charge_tools
 
 THREADS = 16
 _PATIENCE_SECONDS = 240

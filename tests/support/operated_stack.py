@@ -35,9 +35,9 @@ from ops.connection import Stack
 from ops.output import show
 from orders_api.place_order import OrderRequest
 from stripe_standin.admin import StandInAdmin
+from tests.shop.tools import charge_tools
 from tests.support.harness import LambdaContext, create_table, load_template, received
 from tests.support.silent import SILENT
-from tests.support.tools import charge_tools
 
 API_KEY = "sk_test_operated"
 HOUR = 3600

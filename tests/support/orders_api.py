@@ -19,8 +19,8 @@ from onecharge.runtime.http_api import COMMON_PROBLEMS, ProblemDetails
 from orders_api.app import ROUTES, orders_resolver
 from orders_api.http import Dependencies
 from orders_api.prices import price_of
+from tests.support.fixed_prices import PRICES
 from tests.support.harness import LambdaContext, Log, Sample, create_table
-from tests.support.prices import PRICES
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 

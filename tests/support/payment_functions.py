@@ -12,7 +12,7 @@ import charge_order.app
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from onecharge.contract.events import Event, OrderPlaced, OrderPlacedEvent
 from stripe_standin.admin import StandInAdmin
-from tests.support.builders import order
+from tests.shop.builders import order
 from tests.support.harness import LambdaContext, Sample, create_table, load_template, number_of
 
 TABLES = {

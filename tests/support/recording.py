@@ -24,7 +24,7 @@ from local.processes import StartupError, running, tail
 from local.stack import PROJECT, Stack
 from local.terminal import run_in_terminal
 from tests.support.browser import THREE_D_SECURE, Customer, chromium, running_browser
-from tests.support.shop import PATIENCE_SECONDS
+from tests.support.deployed_shop import PATIENCE_SECONDS
 
 RECORDING, PICTURE = PROJECT / "docs/console.webp", PROJECT / "docs/page-3d-secure.png"
 SCREEN: ViewportSize = {"width": 1100, "height": 760}

@@ -13,7 +13,7 @@ from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import CancelReason, StripeIntent
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
-from tests.support.builders import (
+from tests.shop.builders import (
     BOUNDS,
     INTENTS,
     ORDER_ID,

@@ -22,10 +22,8 @@ from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.consumer import BackOff, Done, PoisonMessage, RetryAfter
 from onecharge.runtime.metrics import Metric
-from tests.support.builders import BOUNDS, INTENTS, ORDER_ID, STRIPE_API, T0, order, stripe_intent
-from tests.support.charge_harness import ChargeHarness
-from tests.support.harness import Log
-from tests.support.scripted_stripe import (
+from tests.shop.builders import BOUNDS, INTENTS, ORDER_ID, STRIPE_API, T0, order, stripe_intent
+from tests.shop.scripted_stripe import (
     ASKS_FOR_ACTION,
     LOST,
     LOST_CARD,
@@ -36,16 +34,18 @@ from tests.support.scripted_stripe import (
     killed,
     meanwhile,
 )
+from tests.shop.shop import Shop
+from tests.shop.tools import charge_tools
+from tests.support.harness import Log
 from tests.support.silent import SILENT
-from tests.support.tools import charge_tools
 
 LEASE_SECONDS = BOUNDS.lease_seconds
 CANCEL_REQUESTED = CancelRequestedEvent.of(order(), correlation_id="c")
 
 
 @pytest.fixture
-def service() -> ChargeHarness:
-    return ChargeHarness()
+def shop() -> Shop:
+    return Shop()
 
 
 def test_a_fresh_order_costs_two_requests_to_stripe_and_three_writes_and_a_duplicate_one_write(
@@ -70,129 +70,129 @@ def test_a_fresh_order_costs_two_requests_to_stripe_and_three_writes_and_a_dupli
     assert (len(http.calls), written) == (2, ["UpdateItem"] * 4)
 
 
-def test_money_is_counted_once_however_often_a_message_is_delivered(service: ChargeHarness) -> None:
+def test_money_is_counted_once_however_often_a_message_is_delivered(shop: Shop) -> None:
     """It is counted when the row becomes SUCCEEDED: neither by a duplicate, early or late, nor by a replay."""
-    service.stripe.next("confirm", LOST)
-    assert service.deliver() == BackOff()
+    shop.stripe.next("confirm", LOST)
+    assert shop.deliver() == BackOff()
     for seconds in (0, 0, LEASE_SECONDS, REEMIT_AFTER_SECONDS):
-        service.passes(seconds)
-        service.deliver()
-    counted = [each for each in service.counted if each == "MoneyCharged"]
+        shop.passes(seconds)
+        shop.deliver()
+    counted = [each for each in shop.counted if each == "MoneyCharged"]
     assert [(each.value, each.dimensions) for each in counted if isinstance(each, Metric)] == [
         (order().amount_minor, ({"currency": "EUR"},))
     ]
 
 
-def test_money_that_was_declined_is_not_counted(service: ChargeHarness) -> None:
+def test_money_that_was_declined_is_not_counted(shop: Shop) -> None:
     """It has not been taken."""
-    service.deliver(payment_method=LOST_CARD)
-    assert "MoneyCharged" not in service.counted
+    shop.deliver(payment_method=LOST_CARD)
+    assert "MoneyCharged" not in shop.counted
 
 
 @pytest.mark.parametrize("card", [VISA, LOST_CARD, ASKS_FOR_ACTION])
-def test_a_late_duplicate_reemits_the_outcome(service: ChargeHarness, card: str) -> None:
+def test_a_late_duplicate_reemits_the_outcome(shop: Shop, card: str) -> None:
     """The table's stream carries it again, since its first record may be lost; once in 15 minutes at most."""
-    service.deliver(payment_method=card)
-    final = service.row
-    service.passes(REEMIT_AFTER_SECONDS - 1)
-    assert service.deliver(payment_method=card) == Done()
-    assert service.row == final
-    service.passes(1)
-    assert service.deliver(payment_method=card) == Done()
-    assert service.row == final | {"last_emitted_at": service.now, "revision": service.now}
-    service.passes(REEMIT_AFTER_SECONDS - 1)
-    service.deliver(payment_method=card)
-    assert service.counted.count("OutcomeReemitted") == 1
-    assert len(service.stripe.requests) == 2
+    shop.deliver(payment_method=card)
+    final = shop.row()
+    shop.passes(REEMIT_AFTER_SECONDS - 1)
+    assert shop.deliver(payment_method=card) == Done()
+    assert shop.row() == final
+    shop.passes(1)
+    assert shop.deliver(payment_method=card) == Done()
+    assert shop.row() == final | {"last_emitted_at": shop.now, "revision": shop.now}
+    shop.passes(REEMIT_AFTER_SECONDS - 1)
+    shop.deliver(payment_method=card)
+    assert shop.counted.count("OutcomeReemitted") == 1
+    assert len(shop.stripe.requests) == 2
 
 
 @pytest.mark.parametrize("behind", [0, 3000])
-def test_a_duplicate_waits_while_the_order_is_being_charged(service: ChargeHarness, behind: int) -> None:
+def test_a_duplicate_waits_while_the_order_is_being_charged(shop: Shop, behind: int) -> None:
     """It becomes visible when the lease has expired, and no later if its worker's clock is far behind the owner's."""
     seen: list[Any] = []
 
     def duplicate() -> None:
-        service.ahead = -behind
-        seen.append(service.deliver())
+        shop.ahead = -behind
+        seen.append(shop.deliver())
 
-    service.stripe.next("confirm", meanwhile(duplicate))
-    assert service.deliver() == Done()
+    shop.stripe.next("confirm", meanwhile(duplicate))
+    assert shop.deliver() == Done()
     assert seen == [RetryAfter(LEASE_SECONDS)]
-    assert len(service.stripe.requests) == 2
+    assert len(shop.stripe.requests) == 2
 
 
 @pytest.mark.parametrize("changed", [{"amount_minor": 1}, {"currency": "USD"}, {"payment_method": MASTERCARD}])
 @pytest.mark.parametrize("finalized", [True, False])
-def test_a_changed_duplicate_changes_nothing(service: ChargeHarness, changed: dict[str, Any], finalized: bool) -> None:
+def test_a_changed_duplicate_changes_nothing(shop: Shop, changed: dict[str, Any], finalized: bool) -> None:
     """The frozen data are charged, and the difference raises an alarm."""
     if not finalized:
-        service.stripe.next("create", OUTAGE)
-    service.deliver()
-    assert service.deliver(**changed) == Done()
-    assert "Alarm" in service.counted
-    intent = service.stripe.intent("pi_0")
+        shop.stripe.next("create", OUTAGE)
+    shop.deliver()
+    assert shop.deliver(**changed) == Done()
+    assert "Alarm" in shop.counted
+    intent = shop.stripe.intent("pi_0")
     assert (intent.amount, intent.currency, intent.payment_method) == (1099, "eur", VISA)
 
 
-def test_a_late_message_of_an_earlier_attempt_reemits_the_outcome(service: ChargeHarness) -> None:
+def test_a_late_message_of_an_earlier_attempt_reemits_the_outcome(shop: Shop) -> None:
     """The order is a restored one, and asks for an attempt that the row has left behind: it learns where the row is."""
-    service.deliver(payment_method=LOST_CARD)
-    service.deliver(attempt=2, payment_method=LOST_CARD)
-    final = service.row
-    assert service.deliver() == Done()
-    assert service.row == final
-    service.passes(REEMIT_AFTER_SECONDS)
-    assert service.deliver() == Done()
-    assert service.row == final | {"last_emitted_at": service.now, "revision": service.now}
+    shop.deliver(payment_method=LOST_CARD)
+    shop.deliver(attempt=2, payment_method=LOST_CARD)
+    final = shop.row()
+    assert shop.deliver() == Done()
+    assert shop.row() == final
+    shop.passes(REEMIT_AFTER_SECONDS)
+    assert shop.deliver() == Done()
+    assert shop.row() == final | {"last_emitted_at": shop.now, "revision": shop.now}
 
 
-def test_a_late_message_of_an_earlier_attempt_goes_on_with_an_unfinished_one(service: ChargeHarness) -> None:
+def test_a_late_message_of_an_earlier_attempt_goes_on_with_an_unfinished_one(shop: Shop) -> None:
     """The order is a restored one, which has forgotten the row's attempt; no message of that attempt comes any more."""
-    service.deliver(payment_method=LOST_CARD)
-    service.stripe.next("confirm", NO_ANSWER)
-    service.deliver(attempt=2)
-    unfinished = service.row
-    assert service.deliver(payment_method=LOST_CARD) == Done()
-    assert service.row == unfinished
-    service.passes(REEMIT_AFTER_SECONDS)
-    assert service.deliver(payment_method=LOST_CARD, amount_minor=1) == Done()
-    assert service.row == unfinished
-    assert service.deliver(payment_method=LOST_CARD) == Done()
-    assert (service.row["state"], service.row["attempt"]) == ("SUCCEEDED", 2)
+    shop.deliver(payment_method=LOST_CARD)
+    shop.stripe.next("confirm", NO_ANSWER)
+    shop.deliver(attempt=2)
+    unfinished = shop.row()
+    assert shop.deliver(payment_method=LOST_CARD) == Done()
+    assert shop.row() == unfinished
+    shop.passes(REEMIT_AFTER_SECONDS)
+    assert shop.deliver(payment_method=LOST_CARD, amount_minor=1) == Done()
+    assert shop.row() == unfinished
+    assert shop.deliver(payment_method=LOST_CARD) == Done()
+    assert (shop.row()["state"], shop.row()["attempt"]) == ("SUCCEEDED", 2)
 
 
-def test_an_order_that_is_placed_again_goes_on_with_an_unfinished_attempt(service: ChargeHarness) -> None:
+def test_an_order_that_is_placed_again_goes_on_with_an_unfinished_attempt(shop: Shop) -> None:
     """Its item was lost, and has another time now: customer and money are the row's, and no other message comes."""
-    service.deliver(payment_method=LOST_CARD)
-    service.stripe.next("confirm", NO_ANSWER)
-    service.deliver(attempt=2)
-    service.passes(REEMIT_AFTER_SECONDS)
-    frozen = service.row["placed_at"]
-    placed_at = datetime.fromtimestamp(service.now, UTC)
-    assert service.deliver(payment_method=LOST_CARD, placed_at=placed_at, customer_id="cus_other") == Done()
-    assert service.row["state"] == "PENDING"
-    assert service.deliver(payment_method=LOST_CARD, placed_at=placed_at) == Done()
-    assert (service.row["state"], service.row["attempt"], service.row["placed_at"]) == ("SUCCEEDED", 2, frozen)
-    assert len(service.stripe.charged) == 1
+    shop.deliver(payment_method=LOST_CARD)
+    shop.stripe.next("confirm", NO_ANSWER)
+    shop.deliver(attempt=2)
+    shop.passes(REEMIT_AFTER_SECONDS)
+    frozen = shop.row()["placed_at"]
+    placed_at = datetime.fromtimestamp(shop.now, UTC)
+    assert shop.deliver(payment_method=LOST_CARD, placed_at=placed_at, customer_id="cus_other") == Done()
+    assert shop.row()["state"] == "PENDING"
+    assert shop.deliver(payment_method=LOST_CARD, placed_at=placed_at) == Done()
+    assert (shop.row()["state"], shop.row()["attempt"], shop.row()["placed_at"]) == ("SUCCEEDED", 2, frozen)
+    assert len(shop.stripe.charged) == 1
 
 
 @pytest.mark.parametrize("event", [OrderPlacedEvent, CancelRequestedEvent])
-def test_a_time_in_the_future_is_poison(service: ChargeHarness, event: Any) -> None:
+def test_a_time_in_the_future_is_poison(shop: Shop, event: Any) -> None:
     """It would switch the lookup off until then. Clocks may differ by up to an hour."""
-    placed_at = datetime.fromtimestamp(service.now + FUTURE_MAX_SECONDS + 1, UTC)
+    placed_at = datetime.fromtimestamp(shop.now + FUTURE_MAX_SECONDS + 1, UTC)
     with pytest.raises(PoisonMessage, match="in the future"):
-        service.deliver(event.of(order(placed_at=placed_at), correlation_id="c"))
-    assert service.stripe.requests == []
-    placed_at = datetime.fromtimestamp(service.now + FUTURE_MAX_SECONDS, UTC)
-    assert service.deliver(event.of(order(placed_at=placed_at), correlation_id="c")) == Done()
+        shop.deliver(event.of(order(placed_at=placed_at), correlation_id="c"))
+    assert shop.stripe.requests == []
+    placed_at = datetime.fromtimestamp(shop.now + FUTURE_MAX_SECONDS, UTC)
+    assert shop.deliver(event.of(order(placed_at=placed_at), correlation_id="c")) == Done()
 
 
 def test_every_step_of_a_delivery_is_one_log_line(log: Log) -> None:
     """It has order id, attempt, correlation id and PaymentIntent, and no client secret."""
-    service = ChargeHarness(logger=log.logger)
-    service.stripe.next("confirm", OUTAGE)
-    for event in (None, None, None, CANCEL_REQUESTED):
-        service.deliver(event)
+    shop = Shop(log)
+    shop.stripe.next("confirm", OUTAGE)
+    for event in ("a", "a", "a", CANCEL_REQUESTED):
+        shop.deliver(event)
     first = ["payment claimed", "PaymentIntent stored", "payment not finished"]
     others = ["payment claimed", "payment finalized", "duplicate ignored: the attempt has ended"]
     assert [line["message"] for line in log.lines] == [*first, *others, "cancellation requested"]
@@ -204,21 +204,21 @@ def test_every_step_of_a_delivery_is_one_log_line(log: Log) -> None:
 
 def test_a_refused_claim_logs_the_row_that_refused_it(log: Log) -> None:
     """A live lease says whose it is and until when; an outcome says which, and since when."""
-    service = ChargeHarness(logger=log.logger)
-    service.stripe.next("confirm", killed)
+    shop = Shop(log)
+    shop.stripe.next("confirm", killed)
     with pytest.raises(KeyboardInterrupt):
-        service.deliver()
-    service.deliver()
-    service.passes()
-    service.deliver()
-    service.deliver()
+        shop.deliver()
+    shop.deliver()
+    shop.passes()
+    shop.deliver()
+    shop.deliver()
     claimed, refused, again, ended = (
         line["row"] for line in log.lines if "claimed" in line["message"] or "duplicate" in line["message"]
     )
     assert refused == {**claimed, "revision": claimed["revision"] + 1, "payment_intent_id": "pi_0"}
     assert again["lease_owner"] != claimed["lease_owner"]
     assert (ended["state"], ended["attempt"], ended["payment_intent_id"]) == ("SUCCEEDED", 1, "pi_0")
-    assert ended["finalized_at"] == service.now
+    assert ended["finalized_at"] == shop.now
 
 
 @pytest.mark.parametrize("adapter", [ORDER_EVENT, TypeAdapter(OrderPlacedEvent)])

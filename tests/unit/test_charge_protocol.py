@@ -29,7 +29,7 @@ from onecharge.payments.reconcile import Discrepancy, find_discrepancy
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
 from onecharge.runtime.alarms import Cause
-from tests.support.builders import ORDER_ID, REQUEST, T0, intent, order, payment
+from tests.shop.builders import ORDER_ID, REQUEST, T0, intent, order, payment
 from tests.support.harness import PROJECT
 
 OPEN = ("requires_payment_method", "requires_confirmation", "requires_action")

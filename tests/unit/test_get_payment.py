@@ -16,12 +16,12 @@ from get_payment.app import Application
 from get_payment.payment import ROUTE, Payments, PaymentView
 from onecharge.contract.states import PaymentState
 from onecharge.payments.time_bounds import STRIPE_RETRIES, TimeBounds
+from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.http_api import resolver_of
-from tests.shop.dynamodb import MemoryDynamoDB
-from tests.support.builders import INTENTS, STRIPE_API, stripe_intent
+from tests.shop.builders import INTENTS, PAYMENTS, STRIPE_API, stripe_intent
+from tests.shop.scripted_stripe import ASKS_FOR_ACTION, NO_ANSWER, WRONG_KEY
+from tests.shop.shop import Shop, order_id
 from tests.support.harness import LambdaContext, Log, Sample, create_table, load_template
-from tests.support.payment_service import PaymentService, order_id
-from tests.support.scripted_stripe import ASKS_FOR_ACTION, NO_ANSWER, WRONG_KEY
 
 
 class Page:
@@ -29,11 +29,11 @@ class Page:
 
     def __init__(self, sample: Sample, log: Log) -> None:
         self._sample, self.log = sample, log
-        self.payments = PaymentService(MemoryDynamoDB(keys={"payments": ("order_id",)}), log.logger)
+        self.shop = Shop(log)
         self.counted: list[str] = []
-        stripe: Any = SimpleNamespace(client=self.payments.stripe.client)
+        stripe: Any = SimpleNamespace(client=self.shop.stripe.client)
         count: Any = self.counted.append
-        payments = Payments(self.payments.store, stripe, log.logger, count)
+        payments = Payments(self.shop.store, stripe, log.logger, count)
         self.resolver = resolver_of([ROUTE], payments, logger=log.logger, count=count)
 
     def ask(self, name: str = "a", *, customer: str = "cus_1") -> tuple[int, dict[str, Any]]:
@@ -63,25 +63,25 @@ NOT_FOUND = "urn:onecharge:problem:not-found"
 
 def test_the_secret_is_retrieved_while_the_payment_requires_action(page: Page) -> None:
     """No row, no log line and no repr has it."""
-    page.payments.charge(card=ASKS_FOR_ACTION)
-    secret = page.payments.stripe.intent("pi_0").client_secret
+    page.shop.deliver(payment_method=ASKS_FOR_ACTION)
+    secret = page.shop.stripe.intent("pi_0").client_secret
     assert page.ask() == (200, {"order_id": order_id("a"), "client_secret": secret})
-    assert "secret" not in str(page.payments.item()) + page.log.text
+    assert "secret" not in str(page.shop.row()) + page.log.text
     assert "secret_x" not in repr(PaymentView(order_id=order_id("a"), client_secret="pi_0_secret_x"))
 
 
 def test_another_customers_payment_is_as_if_it_were_not_there(page: Page) -> None:
     """The 404 of an order that was never placed, or never charged; Stripe is not asked."""
-    page.payments.charge(card=ASKS_FOR_ACTION)
-    page.payments.stripe.requests.clear()
+    page.shop.deliver(payment_method=ASKS_FOR_ACTION)
+    page.shop.stripe.requests.clear()
     answers = [page.ask(customer="cus_2"), page.ask("b"), page.ask("b", customer="cus_2")]
     assert [(status, problem["type"]) for status, problem in answers] == [(404, NOT_FOUND)] * 3
-    assert page.payments.stripe.requests == []
+    assert page.shop.stripe.requests == []
 
 
 def test_an_id_that_no_order_has_is_not_looked_for(page: Page, sample: Sample) -> None:
     """However long it is: 404, and DynamoDB is not asked."""
-    page.payments.store = None  # type: ignore[assignment]  # A request would fail.
+    page.shop.store = None  # type: ignore[assignment]  # A request would fail.
     status, problem = answer_of(page.resolver, event_of(sample, "ord_" + "a" * 3000, "cus_1"))
     assert (status, problem["type"]) == (404, NOT_FOUND)
 
@@ -95,32 +95,32 @@ def test_nobody_is_served_without_claims(page: Page, sample: Sample) -> None:
 
 def test_a_payment_that_requires_no_action_has_no_secret(page: Page) -> None:
     """Whether the row says so already or only Stripe does."""
-    page.payments.charge(card=ASKS_FOR_ACTION)
-    page.payments.stripe.show("pi_0", "succeeded")
+    page.shop.deliver(payment_method=ASKS_FOR_ACTION)
+    page.shop.stripe.show("pi_0", "succeeded")
     assert page.ask()[1]["client_secret"] is None
-    page.payments.reconcile()
-    page.payments.stripe.requests.clear()
-    assert (page.payments.state(), page.ask()[1]["client_secret"]) == (PaymentState.SUCCEEDED, None)
-    assert page.payments.stripe.requests == []
+    page.shop.reconcile()
+    page.shop.stripe.requests.clear()
+    assert (page.shop.state(), page.ask()[1]["client_secret"]) == (PaymentState.SUCCEEDED, None)
+    assert page.shop.stripe.requests == []
 
 
 def test_nobody_can_confirm_what_is_to_be_canceled(page: Page) -> None:
     """With the secret, the customer's page could."""
-    page.payments.charge(card=ASKS_FOR_ACTION)
-    page.payments.request_cancel(card=ASKS_FOR_ACTION)
-    assert page.payments.state() is PaymentState.REQUIRES_ACTION
+    page.shop.deliver(payment_method=ASKS_FOR_ACTION)
+    page.shop.request_cancel(payment_method=ASKS_FOR_ACTION)
+    assert page.shop.state() is PaymentState.REQUIRES_ACTION
     assert page.ask()[1]["client_secret"] is None
 
 
 @pytest.mark.parametrize("failure", [NO_ANSWER, WRONG_KEY])
 def test_an_outage_is_503(page: Page, failure: Any) -> None:
     """No secret would say that the payment requires no action any more. The page asks again."""
-    page.payments.charge(card=ASKS_FOR_ACTION)
-    page.payments.stripe.failing["retrieve"] = failure
+    page.shop.deliver(payment_method=ASKS_FOR_ACTION)
+    page.shop.stripe.failing["retrieve"] = failure
     status, problem = page.ask()
     assert (status, problem["type"]) == (503, "urn:onecharge:problem:try-again")
     assert "ClientSecretUnknown" in page.counted
-    page.payments.stripe.failing.clear()
+    page.shop.stripe.failing.clear()
     assert page.ask()[0] == 200
 
 
@@ -130,13 +130,13 @@ def test_an_outage_is_503(page: Page, failure: Any) -> None:
 @pytest.fixture
 def resolver(aws: None, page: Page) -> APIGatewayHttpResolver:
     """The function, over a table with the row of order a, which requires action."""
-    create_table(boto3.client("dynamodb"), "payments", "PaymentsTable")
-    page.payments.charge(card=ASKS_FOR_ACTION)
-    boto3.client("dynamodb").put_item(TableName="payments", Item=page.payments.item())
+    create_table(boto3.client("dynamodb"), PAYMENTS, "PaymentsTable")
+    page.shop.deliver(payment_method=ASKS_FOR_ACTION)
+    boto3.client("dynamodb").put_item(TableName=PAYMENTS, Item=to_item(page.shop.row()))
     boto3.client("secretsmanager").create_secret(Name="stripe", SecretString="sk_test_x")
     return Application(
         {
-            "PAYMENTS_TABLE": "payments",
+            "PAYMENTS_TABLE": PAYMENTS,
             "STRIPE_SECRET_ARN": "stripe",
             "STRIPE_API_BASE": STRIPE_API,
             "FUNCTION_TIMEOUT_SECONDS": "15",
@@ -163,7 +163,7 @@ def test_an_outage_of_aws_is_503(
     if lost == "the key":
         boto3.client("secretsmanager").delete_secret(SecretId="stripe", ForceDeleteWithoutRecovery=True)
     else:
-        boto3.client("dynamodb").delete_table(TableName="payments")
+        boto3.client("dynamodb").delete_table(TableName=PAYMENTS)
     status, problem = answer_of(resolver, event_of(sample, order_id("a"), "cus_1"))
     assert (status, problem["type"]) == (503, "urn:onecharge:problem:try-again")
 

@@ -13,7 +13,7 @@ import pytest
 from onecharge.contract.events import EventType, PaymentEventType, PaymentOutcome, PaymentOutcomeEvent
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.topics import Topic
-from tests.support.builders import T0
+from tests.shop.builders import T0
 from tests.support.harness import PROJECT, LambdaContext, Log, load_template, received
 
 GUIDE = (PROJECT / "docs/guides/react.md").read_text()

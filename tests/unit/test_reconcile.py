@@ -34,16 +34,16 @@ from reconcile.run import (
     SILENT_EVENTS,
     STEP_SECONDS,
 )
+from tests.shop.builders import BOUNDS
+from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
+from tests.shop.shop import RUN_SECONDS, Shop, order_id, shop_on_moto
+from tests.shop.tools import REQUIRES_ACTION_SECONDS, Cancellation
 from tests.support.harness import LambdaContext, Log, load_template, number_of
-from tests.support.payment_service import REQUIRES_ACTION_SECONDS, order_id
-from tests.support.reconcile_harness import RUN_SECONDS, Reconciled, reconciled
-from tests.support.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
-from tests.support.tools import Cancellation
 
 
 @pytest.fixture
-def payments(aws: None, log: Log) -> Reconciled:
-    return reconciled(log)
+def shop(aws: None, log: Log) -> Shop:
+    return shop_on_moto(log)
 
 
 CANCELED_BY_HAND = {"status": "canceled", "cancellation_reason": "requested_by_customer"}
@@ -63,131 +63,131 @@ DECIDED: dict[str, tuple[str, dict[str, Any], PaymentState]] = {
 
 @pytest.mark.parametrize(("card", "changes", "state"), DECIDED.values(), ids=DECIDED.keys())
 def test_what_stripe_has_decided_is_finalized(
-    payments: Reconciled, card: str, changes: dict[str, Any], state: PaymentState
+    shop: Shop, card: str, changes: dict[str, Any], state: PaymentState
 ) -> None:
     """By the same rules as the worker's. Its message is lost, and Stripe's events as well: the row's turn finds it."""
     if card:
-        payments.crash_after("confirm", card=card)
+        shop.crash_after("confirm", payment_method=card)
     else:
-        payments.crash_before("confirm")
-    payments.stripe.show("pi_0", **changes)
-    payments.stripe.events.clear()
-    counted = payments.run(after_seconds=UNATTENDED_SECONDS)
-    assert (payments.state(), counted[f"Reconciled.{state}"]) == (state, 1)
+        shop.crash_before("confirm")
+    shop.stripe.show("pi_0", **changes)
+    shop.stripe.events.clear()
+    counted = shop.run(after_seconds=UNATTENDED_SECONDS)
+    assert (shop.state(), counted[f"Reconciled.{state}"]) == (state, 1)
     assert counted["Alarm"] == (state is PaymentState.NEEDS_REVIEW)
     if state in (PaymentState.DECLINED, PaymentState.REQUIRES_ACTION):
-        payments.charge(attempt=2)
-        assert payments.state() is PaymentState.SUCCEEDED
+        shop.deliver(attempt=2)
+        assert shop.state() is PaymentState.SUCCEEDED
 
 
 @pytest.mark.parametrize("status", ["requires_payment_method", "canceled", "processing"])
-def test_nothing_is_confirmed_and_nothing_created(payments: Reconciled, status: str) -> None:
+def test_nothing_is_confirmed_and_nothing_created(shop: Shop, status: str) -> None:
     """What Stripe has not decided waits for a message's worker; after a day nobody comes, and it is an alarm."""
-    payments.crash_before("confirm")
-    payments.stripe.show("pi_0", status, cancellation_reason="automatic" if status == "canceled" else None)
-    payments.stripe.requests.clear()
-    assert payments.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
-    assert payments.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
-    assert payments.state() is PaymentState.PENDING
-    assert {*payments.stripe.operations} == {"retrieve", "events"}
+    shop.crash_before("confirm")
+    shop.stripe.show("pi_0", status, cancellation_reason="automatic" if status == "canceled" else None)
+    shop.stripe.requests.clear()
+    assert shop.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
+    assert shop.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
+    assert shop.state() is PaymentState.PENDING
+    assert {*shop.stripe.operations} == {"retrieve", "events"}
 
 
-def test_a_decline_of_the_attempt_before_decides_nothing(payments: Reconciled) -> None:
+def test_a_decline_of_the_attempt_before_decides_nothing(shop: Shop) -> None:
     """The PaymentIntent still shows it; the current attempt was never confirmed."""
-    payments.charge(card=DECLINED)
-    payments.crash_before("confirm", card=VISA, attempt=2)
-    payments.run(after_seconds=UNATTENDED_SECONDS)
-    assert payments.state() is PaymentState.PENDING
+    shop.deliver(payment_method=DECLINED)
+    shop.crash_before("confirm", payment_method=VISA, attempt=2)
+    shop.run(after_seconds=UNATTENDED_SECONDS)
+    assert shop.state() is PaymentState.PENDING
 
 
-def test_a_row_that_is_worked_on_is_left_alone(payments: Reconciled) -> None:
+def test_a_row_that_is_worked_on_is_left_alone(shop: Shop) -> None:
     """Its message claims it again within 15 minutes, each time the lease is free."""
-    payments.crash_before("confirm")
-    payments.stripe.requests.clear()
-    payments.run(after_seconds=UNATTENDED_SECONDS - 1)
-    assert payments.stripe.operations == ["events"]
-    payments.stripe.failing["confirm"] = NO_ANSWER
-    payments.charge()
-    payments.stripe.requests.clear()
-    payments.run(after_seconds=UNATTENDED_SECONDS - 1)
-    assert payments.stripe.operations == ["events"]
+    shop.crash_before("confirm")
+    shop.stripe.requests.clear()
+    shop.run(after_seconds=UNATTENDED_SECONDS - 1)
+    assert shop.stripe.operations == ["events"]
+    shop.stripe.failing["confirm"] = NO_ANSWER
+    shop.deliver()
+    shop.stripe.requests.clear()
+    shop.run(after_seconds=UNATTENDED_SECONDS - 1)
+    assert shop.stripe.operations == ["events"]
 
 
-def test_a_row_that_is_claimed_since_the_index_was_read_is_left_alone(payments: Reconciled) -> None:
+def test_a_row_that_is_claimed_since_the_index_was_read_is_left_alone(shop: Shop) -> None:
     """The index is eventually consistent: the row itself says that somebody works on it."""
-    payments.crash_after("confirm", card=DECLINED)
-    payments.stripe.requests.clear()
-    payments.now += payments.bounds.lease_seconds
-    assert payments.reconcile()
-    assert (payments.state(), payments.stripe.requests) == (PaymentState.PENDING, [])
+    shop.crash_after("confirm", payment_method=DECLINED)
+    shop.stripe.requests.clear()
+    shop.now += BOUNDS.lease_seconds
+    assert shop.reconcile()
+    assert (shop.state(), shop.stripe.requests) == (PaymentState.PENDING, [])
 
 
-def test_a_payment_intent_that_stripe_does_not_have_is_an_alarm(payments: Reconciled) -> None:
+def test_a_payment_intent_that_stripe_does_not_have_is_an_alarm(shop: Shop) -> None:
     """As with the key of another account: nothing is written."""
-    payments.crash_before("confirm")
-    payments.stripe.account = 1
-    counted = payments.run(after_seconds=UNATTENDED_SECONDS)
+    shop.crash_before("confirm")
+    shop.stripe.account = 1
+    counted = shop.run(after_seconds=UNATTENDED_SECONDS)
     assert (counted["RowUnknownToStripe"], counted["Alarm"]) == (1, 1)
-    assert payments.state() is PaymentState.PENDING
+    assert shop.state() is PaymentState.PENDING
 
 
-def test_what_a_dead_canceler_left_is_finished(payments: Reconciled) -> None:
+def test_what_a_dead_canceler_left_is_finished(shop: Shop) -> None:
     """Even of an order that was never sent: a PaymentIntent is created to leave the trace, and never confirmed."""
-    assert payments.request_cancel() is Cancellation.CANCELING
-    payments.run(after_seconds=UNATTENDED_SECONDS)
-    assert payments.state() is PaymentState.CANCELED
-    [intent] = payments.stripe.intents
+    assert shop.request_cancel() is Cancellation.CANCELING
+    shop.run(after_seconds=UNATTENDED_SECONDS)
+    assert shop.state() is PaymentState.CANCELED
+    [intent] = shop.stripe.intents
     assert intent.cancellation_reason == "requested_by_customer"
-    assert payments.stripe.sent("confirm") == []
+    assert shop.stripe.sent("confirm") == []
 
 
 # ---------------------------------------------------------------- REQUIRES_ACTION ends
 
 
-def test_after_the_parameters_time_it_is_canceled_as_abandoned(payments: Reconciled) -> None:
+def test_after_the_parameters_time_it_is_canceled_as_abandoned(shop: Shop) -> None:
     """Then the attempt is DECLINED with a code of its own, and another card is tried on the next generation."""
-    payments.charge(card=ASKS_FOR_ACTION)
-    payments.run(after_seconds=REQUIRES_ACTION_SECONDS - 1)
-    assert payments.state() is PaymentState.REQUIRES_ACTION
-    payments.run(after_seconds=1)
-    assert payments.stripe.intent("pi_0").cancellation_reason == "abandoned"
-    assert payments.item()["decline_code"] == {"S": "requires_action_expired"}
-    assert payments.state() is PaymentState.DECLINED
-    payments.charge(card=VISA, attempt=2)
-    row = payments.row()
+    shop.deliver(payment_method=ASKS_FOR_ACTION)
+    shop.run(after_seconds=REQUIRES_ACTION_SECONDS - 1)
+    assert shop.state() is PaymentState.REQUIRES_ACTION
+    shop.run(after_seconds=1)
+    assert shop.stripe.intent("pi_0").cancellation_reason == "abandoned"
+    assert shop.row()["decline_code"] == "requires_action_expired"
+    assert shop.state() is PaymentState.DECLINED
+    shop.deliver(payment_method=VISA, attempt=2)
+    row = shop.payment()
     assert (row.state, row.generation, row.payment_intent_id) == (PaymentState.SUCCEEDED, 1, "pi_1")
 
 
-def test_what_a_person_canceled_while_it_waits_needs_review(payments: Reconciled) -> None:
+def test_what_a_person_canceled_while_it_waits_needs_review(shop: Shop) -> None:
     """Not another card: the PaymentIntent was canceled as fraudulent."""
-    payments.charge(card=ASKS_FOR_ACTION)
-    payments.stripe.show("pi_0", "canceled", cancellation_reason="fraudulent")
-    counted = payments.run(after_seconds=FINALIZING_SECONDS + 1)
+    shop.deliver(payment_method=ASKS_FOR_ACTION)
+    shop.stripe.show("pi_0", "canceled", cancellation_reason="fraudulent")
+    counted = shop.run(after_seconds=FINALIZING_SECONDS + 1)
     assert (counted["Discrepancy.STOPPED"], counted["Alarm"]) == (1, 1)
-    assert payments.state() is PaymentState.NEEDS_REVIEW
+    assert shop.state() is PaymentState.NEEDS_REVIEW
 
 
-def test_who_authenticates_at_the_last_moment_has_paid(payments: Reconciled) -> None:
+def test_who_authenticates_at_the_last_moment_has_paid(shop: Shop) -> None:
     """Stripe decides the race."""
-    payments.charge(card=ASKS_FOR_ACTION)
-    payments.stripe.next("cancel", meanwhile(lambda: payments.stripe.show("pi_0", "succeeded")))
-    payments.run(after_seconds=REQUIRES_ACTION_SECONDS)
-    assert payments.state() is PaymentState.SUCCEEDED
+    shop.deliver(payment_method=ASKS_FOR_ACTION)
+    shop.stripe.next("cancel", meanwhile(lambda: shop.stripe.show("pi_0", "succeeded")))
+    shop.run(after_seconds=REQUIRES_ACTION_SECONDS)
+    assert shop.state() is PaymentState.SUCCEEDED
 
 
-def test_a_run_that_crashes_after_the_cancel_is_gone_on_with(payments: Reconciled) -> None:
+def test_a_run_that_crashes_after_the_cancel_is_gone_on_with(shop: Shop) -> None:
     """The next one finds it canceled as abandoned: the same code."""
-    payments.charge(card=ASKS_FOR_ACTION)
-    payments.stripe.show("pi_0", "canceled", cancellation_reason="abandoned")
-    payments.run(after_seconds=REQUIRES_ACTION_SECONDS)
-    assert payments.item()["decline_code"] == {"S": "requires_action_expired"}
+    shop.deliver(payment_method=ASKS_FOR_ACTION)
+    shop.stripe.show("pi_0", "canceled", cancellation_reason="abandoned")
+    shop.run(after_seconds=REQUIRES_ACTION_SECONDS)
+    assert shop.row()["decline_code"] == "requires_action_expired"
 
 
-def test_a_customer_who_still_has_time_is_no_abandoned_payment(payments: Reconciled) -> None:
+def test_a_customer_who_still_has_time_is_no_abandoned_payment(shop: Shop) -> None:
     """With a parameter of three days."""
-    payments.requires_action_seconds = 3 * 24 * 3600
-    payments.charge(card=ASKS_FOR_ACTION)
-    assert payments.run(after_seconds=OVERDUE_SECONDS + 1)["AbandonedPayment"] == 0
+    shop.requires_action_seconds = 3 * 24 * 3600
+    shop.deliver(payment_method=ASKS_FOR_ACTION)
+    assert shop.run(after_seconds=OVERDUE_SECONDS + 1)["AbandonedPayment"] == 0
 
 
 # ---------------------------------------------------------------- rows
@@ -202,38 +202,38 @@ def of_one_shard(count: int) -> list[str]:
     return [name for name in names_of(100) if shard_of(order_id(name)) == shard][:count]
 
 
-def test_one_row_that_fails_blocks_no_other(payments: Reconciled) -> None:
+def test_one_row_that_fails_blocks_no_other(shop: Shop) -> None:
     """Neither one that Stripe does not answer for, nor one that cannot be read; both are tried again on every run."""
     names = names_of(12)
     for name in names:
-        payments.crash_after("confirm", name)
-    payments.stripe.events.clear()
+        shop.crash_after("confirm", name)
+    shop.stripe.events.clear()
     ill, malformed, *others = names
-    payments.stripe.failing[str(payments.row(ill).payment_intent_id)] = NO_ANSWER
-    payments.dynamodb.put_item(TableName="payments", Item=payments.item(malformed) | {"state": {"S": "?"}})
+    shop.stripe.failing[str(shop.payment(ill).payment_intent_id)] = NO_ANSWER
+    shop.restore(shop.row(malformed) | {"state": "?"})
     for _ in range(2):
-        counted = payments.run(after_seconds=UNATTENDED_SECONDS)
+        counted = shop.run(after_seconds=UNATTENDED_SECONDS)
         # What no outage explains needs a person.
         assert (counted["ReconcileFailed"], counted["Alarm"]) == (2, 1)
-    assert {payments.state(name) for name in others} == {PaymentState.SUCCEEDED}
-    failed = {line["order_id"] for line in payments.log.lines if "not reconciled" in line["message"]}
+    assert {shop.state(name) for name in others} == {PaymentState.SUCCEEDED}
+    failed = {line["order_id"] for line in shop.log.lines if "not reconciled" in line["message"]}
     assert failed == {order_id(ill), order_id(malformed)}
-    payments.stripe.failing.clear()
-    payments.run(after_seconds=300)
-    assert payments.state(ill) is PaymentState.SUCCEEDED
+    shop.stripe.failing.clear()
+    shop.run(after_seconds=300)
+    assert shop.state(ill) is PaymentState.SUCCEEDED
 
 
-def test_only_unfinished_rows_are_visited(payments: Reconciled) -> None:
+def test_only_unfinished_rows_are_visited(shop: Shop) -> None:
     """By the index, not by a scan; a finished row costs nothing."""
     for name in names_of(12):
-        payments.charge(name)
-    payments.crash_before("confirm", "f1")
-    payments.stripe.events.clear()
+        shop.deliver(name)
+    shop.crash_before("confirm", "f1")
+    shop.stripe.events.clear()
     asked: list[str] = []
-    payments.dynamodb.meta.events.register(
+    shop.dynamodb.meta.events.register(
         "before-call.dynamodb", lambda model, **_: asked.append(model.name), unique_id="watch"
     )
-    payments.run(after_seconds=UNATTENDED_SECONDS)
+    shop.run(after_seconds=UNATTENDED_SECONDS)
     counted = Counter(asked)
     assert "Scan" not in counted
     # DynamoDB may say only with one more page that a shard has no more rows.
@@ -242,34 +242,34 @@ def test_only_unfinished_rows_are_visited(payments: Reconciled) -> None:
     assert counted["GetItem"] == 3
 
 
-def test_each_shard_is_visited_from_the_oldest_row_on(payments: Reconciled) -> None:
+def test_each_shard_is_visited_from_the_oldest_row_on(shop: Shop) -> None:
     """Whoever has waited longest is first."""
     names = of_one_shard(4)
     for name in reversed(names):
-        payments.crash_before("confirm", name)
-        payments.now += 60
-    payments.stripe.requests.clear()
-    payments.run(after_seconds=UNATTENDED_SECONDS)
-    assert payments.stripe.sent("retrieve") == [payments.row(name).payment_intent_id for name in reversed(names)]
+        shop.crash_before("confirm", name)
+        shop.now += 60
+    shop.stripe.requests.clear()
+    shop.run(after_seconds=UNATTENDED_SECONDS)
+    assert shop.stripe.sent("retrieve") == [shop.payment(name).payment_intent_id for name in reversed(names)]
 
 
-def test_a_run_is_bounded_and_the_next_one_goes_on(payments: Reconciled) -> None:
+def test_a_run_is_bounded_and_the_next_one_goes_on(shop: Shop) -> None:
     """Rows that take long do not keep a round from its end, and no row is visited twice in it."""
-    payments.run()
-    started_at = payments.now
+    shop.run()
+    started_at = shop.now
     for name in names_of(20):
-        payments.crash_before("confirm", name)
-    payments.stripe.failing["retrieve"] = NO_ANSWER
-    payments.now += UNATTENDED_SECONDS
-    payments.stripe.requests.clear()
-    payments.seconds_a_request = STEP_SECONDS
+        shop.crash_before("confirm", name)
+    shop.stripe.failing["retrieve"] = NO_ANSWER
+    shop.now += UNATTENDED_SECONDS
+    shop.stripe.requests.clear()
+    shop.seconds_a_request = STEP_SECONDS
     rounds = 0
-    while not rounds or not payments.checkpoint.is_between_rounds:
-        payments.run(after_seconds=300)
+    while not rounds or not shop.checkpoint.is_between_rounds:
+        shop.run(after_seconds=300)
         rounds += 1
-        behind = 0 if payments.checkpoint.is_between_rounds else payments.now - started_at
-        assert payments.gauges["RowsBehindSeconds"] == behind
-    visited = Counter(payments.stripe.sent("retrieve"))
+        behind = 0 if shop.checkpoint.is_between_rounds else shop.now - started_at
+        assert shop.gauges["RowsBehindSeconds"] == behind
+    visited = Counter(shop.stripe.sent("retrieve"))
     assert (len(visited), set(visited.values())) == (20, {1})
     assert rounds > 2
 
@@ -285,70 +285,70 @@ class Recorded:
         return one_after_another(call, self.together[-1])
 
 
-def test_rows_of_a_shard_are_visited_in_parallel(payments: Reconciled) -> None:
+def test_rows_of_a_shard_are_visited_in_parallel(shop: Shop) -> None:
     """A page of the index at a time; what a run leaves is the next run's, and nothing is skipped."""
     names = names_of(40)
     for name in names:
-        payments.crash_after("confirm", name)
-    payments.stripe.events.clear()
-    payments.now += UNATTENDED_SECONDS
-    payments.parallel, payments.seconds_a_request = Recorded(), STEP_SECONDS / 2
+        shop.crash_after("confirm", name)
+    shop.stripe.events.clear()
+    shop.now += UNATTENDED_SECONDS
+    shop.parallel, shop.seconds_a_request = Recorded(), STEP_SECONDS / 2
     runs = 0
-    while not runs or not payments.checkpoint.is_between_rounds:
-        payments.run(after_seconds=300)
+    while not runs or not shop.checkpoint.is_between_rounds:
+        shop.run(after_seconds=300)
         runs += 1
     by_shard = [[order_id(name) for name in names if shard_of(order_id(name)) == shard] for shard in ALL_SHARDS]
-    pages = [sorted(page) for page in payments.parallel.together if page]
+    pages = [sorted(page) for page in shop.parallel.together if page]
     assert sorted(each for page in pages for each in page) == sorted(order_id(name) for name in names)
     assert max(len(page) for page in pages) == min(IN_PARALLEL, max(len(each) for each in by_shard))
     assert all(any({*page} <= {*of_shard} for of_shard in by_shard) for page in pages)
-    assert {payments.state(name) for name in names} == {PaymentState.SUCCEEDED}
+    assert {shop.state(name) for name in names} == {PaymentState.SUCCEEDED}
     assert runs > 1
 
 
 @pytest.mark.parametrize("orders", ["aaaaaaaa", "aabbaabb", "abcdef01"])
-def test_a_run_that_is_cut_off_goes_on_behind_what_it_has_applied(payments: Reconciled, orders: str) -> None:
+def test_a_run_that_is_cut_off_goes_on_behind_what_it_has_applied(shop: Shop, orders: str) -> None:
     """However few of a page's events a run has time for, those of one order in parallel included: none is skipped."""
     for name in sorted({*orders}):
-        payments.charge(name, card=ASKS_FOR_ACTION)
-    payments.run(after_seconds=FINALIZING_SECONDS + 1)
+        shop.deliver(name, payment_method=ASKS_FOR_ACTION)
+    shop.run(after_seconds=FINALIZING_SECONDS + 1)
     for name in orders:
-        payments.stripe.show(str(payments.row(name).payment_intent_id), "succeeded")
-    payments.parallel, payments.seconds_a_request = Recorded(), RUN_SECONDS
-    payments.now += FINALIZING_SECONDS + 1
+        shop.stripe.show(str(shop.payment(name).payment_intent_id), "succeeded")
+    shop.parallel, shop.seconds_a_request = Recorded(), RUN_SECONDS
+    shop.now += FINALIZING_SECONDS + 1
     runs = 0
-    while payments.checkpoint.since < payments.now - FINALIZING_SECONDS:
-        payments.seconds_a_request = RUN_SECONDS / 2 if runs else RUN_SECONDS
-        payments.run()
+    while shop.checkpoint.since < shop.now - FINALIZING_SECONDS:
+        shop.seconds_a_request = RUN_SECONDS / 2 if runs else RUN_SECONDS
+        shop.run()
         runs += 1
         assert runs <= len(orders)
-    applied = [event.event_id for page in payments.parallel.together for event in page if not isinstance(event, str)]
-    expected = [each["id"] for each in payments.stripe.events if each["type"] == "payment_intent.succeeded"]
+    applied = [event.event_id for page in shop.parallel.together for event in page if not isinstance(event, str)]
+    expected = [each["id"] for each in shop.stripe.events if each["type"] == "payment_intent.succeeded"]
     assert sorted(applied) == sorted(expected)
-    assert {payments.state(name) for name in orders} == {PaymentState.SUCCEEDED}
+    assert {shop.state(name) for name in orders} == {PaymentState.SUCCEEDED}
 
 
-def test_no_round_for_an_hour_is_an_alarm(payments: Reconciled) -> None:
+def test_no_round_for_an_hour_is_an_alarm(shop: Shop) -> None:
     """What is stuck would be stuck unseen."""
     for name in {shard_of(order_id(name)): name for name in names_of(20)}.values():
-        payments.crash_before("confirm", name)
-    payments.run(after_seconds=UNATTENDED_SECONDS)
-    payments.seconds_a_request = 90
-    assert payments.run(after_seconds=ROUND_OVERDUE_SECONDS)["ReconcileOverdue"] == 0
-    counted = payments.run(after_seconds=1)
+        shop.crash_before("confirm", name)
+    shop.run(after_seconds=UNATTENDED_SECONDS)
+    shop.seconds_a_request = 90
+    assert shop.run(after_seconds=ROUND_OVERDUE_SECONDS)["ReconcileOverdue"] == 0
+    counted = shop.run(after_seconds=1)
     assert (counted["ReconcileOverdue"], counted["Alarm"]) == (1, 1)
 
 
-def test_an_abandoned_payment_is_an_alarm_on_every_run(payments: Reconciled) -> None:
+def test_an_abandoned_payment_is_an_alarm_on_every_run(shop: Shop) -> None:
     """An order without a PaymentIntent, of which no message comes any more."""
-    payments.crash_before("create")
-    assert payments.run(after_seconds=OVERDUE_SECONDS - 1)["AbandonedPayment"] == 0
+    shop.crash_before("create")
+    assert shop.run(after_seconds=OVERDUE_SECONDS - 1)["AbandonedPayment"] == 0
     for _ in range(2):
-        counted = payments.run(after_seconds=300)
+        counted = shop.run(after_seconds=300)
         assert (counted["AbandonedPayment"], counted["Alarm"]) == (1, 1)
     # A redriven message can still claim it.
-    payments.charge()
-    assert payments.state() is PaymentState.SUCCEEDED
+    shop.deliver()
+    assert shop.state() is PaymentState.SUCCEEDED
 
 
 @pytest.mark.parametrize(
@@ -362,282 +362,282 @@ def test_an_abandoned_payment_is_an_alarm_on_every_run(payments: Reconciled) -> 
     ],
 )
 def test_a_row_that_names_no_payment_intent_is_looked_up(
-    payments: Reconciled, status: str, reason: str | None, state: PaymentState, alarms: int
+    shop: Shop, status: str, reason: str | None, state: PaymentState, alarms: int
 ) -> None:
     """As a restored one, whose order has ended: it ends by what Stripe shows. Nothing is confirmed or created."""
-    payments.crash_after("create")
-    payments.stripe.show("pi_0", status, cancellation_reason=reason)
-    payments.stripe.events.clear()
-    payments.stripe.requests.clear()
-    assert payments.run(after_seconds=OVERDUE_SECONDS)["Alarm"] == alarms
-    assert payments.state() is state
-    assert not {"create", "confirm"} & {*payments.stripe.operations}
-    assert payments.run(after_seconds=300)["Alarm"] == (state is PaymentState.PENDING)
+    shop.crash_after("create")
+    shop.stripe.show("pi_0", status, cancellation_reason=reason)
+    shop.stripe.events.clear()
+    shop.stripe.requests.clear()
+    assert shop.run(after_seconds=OVERDUE_SECONDS)["Alarm"] == alarms
+    assert shop.state() is state
+    assert not {"create", "confirm"} & {*shop.stripe.operations}
+    assert shop.run(after_seconds=300)["Alarm"] == (state is PaymentState.PENDING)
 
 
-def test_an_incomplete_lookup_finishes_no_row(payments: Reconciled) -> None:
+def test_an_incomplete_lookup_finishes_no_row(shop: Shop) -> None:
     """It decides nothing."""
-    payments.crash_before("create")
-    payments.stripe.failing["search"] = NO_ANSWER
-    counted = payments.run(after_seconds=OVERDUE_SECONDS)
+    shop.crash_before("create")
+    shop.stripe.failing["search"] = NO_ANSWER
+    counted = shop.run(after_seconds=OVERDUE_SECONDS)
     assert (counted["ReconcileFailed"], counted["AbandonedPayment"]) == (1, 1)
-    assert payments.state() is PaymentState.PENDING
+    assert shop.state() is PaymentState.PENDING
 
 
-def test_an_attempt_that_is_tried_again_for_a_day_is_an_alarm(payments: Reconciled) -> None:
+def test_an_attempt_that_is_tried_again_for_a_day_is_an_alarm(shop: Shop) -> None:
     """Its last claim is young, the attempt is not: the worker says so, and the run once nobody claims it any more."""
-    payments.charge(card=DECLINED)
-    payments.now += 3 * OVERDUE_SECONDS
-    payments.stripe.failing["confirm"] = NO_ANSWER
+    shop.deliver(payment_method=DECLINED)
+    shop.now += 3 * OVERDUE_SECONDS
+    shop.stripe.failing["confirm"] = NO_ANSWER
     for _ in range(2):
-        payments.counted.clear()
-        payments.charge(attempt=2)
-        assert "Alarm" not in payments.counted
-        payments.now += OVERDUE_SECONDS // 2
-    payments.counted.clear()
-    payments.charge(attempt=2)
-    assert [each for each in payments.counted if "Payment" not in each] == ["Alarm"]
-    assert "PaymentOverdue" in payments.counted
-    assert payments.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 1
+        shop.counted.clear()
+        shop.deliver(attempt=2)
+        assert "Alarm" not in shop.counted
+        shop.now += OVERDUE_SECONDS // 2
+    shop.counted.clear()
+    shop.deliver(attempt=2)
+    assert [each for each in shop.counted if "Payment" not in each] == ["Alarm"]
+    assert "PaymentOverdue" in shop.counted
+    assert shop.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 1
 
 
-def test_a_late_cancellation_is_not_as_old_as_its_attempt(payments: Reconciled) -> None:
+def test_a_late_cancellation_is_not_as_old_as_its_attempt(shop: Shop) -> None:
     """It has a day of its own."""
-    payments.charge(card=DECLINED)
-    payments.now += 3 * OVERDUE_SECONDS
-    payments.request_cancel(card=DECLINED)
-    payments.stripe.failing["cancel"] = NO_ANSWER
-    assert payments.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
-    assert payments.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
+    shop.deliver(payment_method=DECLINED)
+    shop.now += 3 * OVERDUE_SECONDS
+    shop.request_cancel(payment_method=DECLINED)
+    shop.stripe.failing["cancel"] = NO_ANSWER
+    assert shop.run(after_seconds=UNATTENDED_SECONDS)["AbandonedPayment"] == 0
+    assert shop.run(after_seconds=OVERDUE_SECONDS)["AbandonedPayment"] == 1
 
 
 # ---------------------------------------------------------------- events
 
 
-def test_what_has_just_happened_is_left_to_whoever_does_it(payments: Reconciled) -> None:
+def test_what_has_just_happened_is_left_to_whoever_does_it(shop: Shop) -> None:
     """Events are read when they are old enough for it to be finalized; and then they are read."""
-    payments.charge(card=ASKS_FOR_ACTION)
-    payments.run()
-    payments.stripe.show("pi_0", "succeeded")
-    payments.run(after_seconds=FINALIZING_SECONDS)
-    assert payments.state() is PaymentState.REQUIRES_ACTION
-    payments.run(after_seconds=1)
-    assert payments.state() is PaymentState.SUCCEEDED
-    assert payments.gauges["EventsBehindSeconds"] == FINALIZING_SECONDS
+    shop.deliver(payment_method=ASKS_FOR_ACTION)
+    shop.run()
+    shop.stripe.show("pi_0", "succeeded")
+    shop.run(after_seconds=FINALIZING_SECONDS)
+    assert shop.state() is PaymentState.REQUIRES_ACTION
+    shop.run(after_seconds=1)
+    assert shop.state() is PaymentState.SUCCEEDED
+    assert shop.gauges["EventsBehindSeconds"] == FINALIZING_SECONDS
 
 
-def test_a_lost_row_is_recovered_without_a_webhook(payments: Reconciled) -> None:
+def test_a_lost_row_is_recovered_without_a_webhook(shop: Shop) -> None:
     """From Stripe's list of events."""
-    payments.charge()
-    payments.dynamodb.delete_item(TableName="payments", Key={"order_id": {"S": order_id("a")}})
-    counted = payments.run(after_seconds=FINALIZING_SECONDS + 1)
+    shop.deliver()
+    shop.lose_row()
+    counted = shop.run(after_seconds=FINALIZING_SECONDS + 1)
     assert (counted["Discrepancy.LOST_ROW"], counted["Alarm"]) == (1, 1)
-    assert payments.state() is PaymentState.SUCCEEDED
+    assert shop.state() is PaymentState.SUCCEEDED
 
 
 @pytest.mark.parametrize("finds", ["the run", "an event that comes again"])
-def test_a_row_that_stands_for_a_lost_one_knows_its_refunds_and_disputes(payments: Reconciled, finds: str) -> None:
+def test_a_row_that_stands_for_a_lost_one_knows_its_refunds_and_disputes(shop: Shop, finds: str) -> None:
     """A worker had claimed the order again and stored the PaymentIntent's id, and died: the events were told before."""
-    payments.charge()
-    paid = payments.stripe.webhooks[-1]
-    payments.stripe.refund_by_hand("pi_0", 1000)
-    payments.stripe.disputed("pi_0", "needs_response")
-    payments.run(after_seconds=FINALIZING_SECONDS + 1)
-    payments.counted.clear()
-    payments.dynamodb.delete_item(TableName="payments", Key={"order_id": {"S": order_id("a")}})
-    claim = payments.store.claim(
-        FrozenRequest.of(payments.order()),
+    shop.deliver()
+    paid = shop.stripe.webhooks[-1]
+    shop.stripe.refund_by_hand("pi_0", 1000)
+    shop.stripe.disputed("pi_0", "needs_response")
+    shop.run(after_seconds=FINALIZING_SECONDS + 1)
+    shop.counted.clear()
+    shop.lose_row()
+    claim = shop.store.claim(
+        FrozenRequest.of(shop.order()),
         attempt=1,
         payment_method=VISA,
         correlation_id="c",
         owner="owner",
-        now=payments.now,
-        lease_seconds=payments.bounds.lease_seconds,
+        now=shop.now,
+        lease_seconds=BOUNDS.lease_seconds,
     )
     assert isinstance(claim, Claimed)
-    payments.store.write_payment_intent(claim.row, "pi_0", 0)
+    shop.store.write_payment_intent(claim.row, "pi_0", 0)
     if finds == "the run":
-        payments.run(after_seconds=UNATTENDED_SECONDS)
+        shop.run(after_seconds=UNATTENDED_SECONDS)
     else:
-        payments.now += payments.bounds.lease_seconds
+        shop.now += BOUNDS.lease_seconds
         event = parse_event(stripe.Event.construct_from(paid, None))
         assert event is not None
-        apply_event(event, payments.reconcile_tools())
-    row = payments.row()
+        apply_event(event, shop.reconcile_tools())
+    row = shop.payment()
     assert (row.state, row.amount_refunded_minor) == (PaymentState.SUCCEEDED, 1000)
     assert list(row.disputes.values()) == ["needs_response"]
-    assert payments.counted.count("ChargeDisputed") == 1
+    assert shop.counted.count("ChargeDisputed") == 1
 
 
-def test_one_event_that_fails_blocks_no_other(payments: Reconciled) -> None:
+def test_one_event_that_fails_blocks_no_other(shop: Shop) -> None:
     """It is kept in the checkpoint, and handled by a later run."""
-    payments.pay_at_the_bank("abc")
-    payments.stripe.failing["pi_1"] = NO_ANSWER
-    counted = payments.run(after_seconds=FINALIZING_SECONDS + 1)
+    shop.pay_at_the_bank("abc")
+    shop.stripe.failing["pi_1"] = NO_ANSWER
+    counted = shop.run(after_seconds=FINALIZING_SECONDS + 1)
     assert (counted["ReconcileFailed"], counted["Alarm"]) == (1, 0)
-    assert [payments.state(name) for name in "abc"] == ["SUCCEEDED", "REQUIRES_ACTION", "SUCCEEDED"]
-    assert payments.run(after_seconds=300)["ReconcileFailed"] == 1
-    [failed], event = payments.checkpoint.failed, payments.stripe.webhooks[3]
+    assert [shop.state(name) for name in "abc"] == ["SUCCEEDED", "REQUIRES_ACTION", "SUCCEEDED"]
+    assert shop.run(after_seconds=300)["ReconcileFailed"] == 1
+    [failed], event = shop.checkpoint.failed, shop.stripe.webhooks[3]
     assert (failed.event_id, failed.attempts, event["data"]["object"]["id"]) == (event["id"], 2, "pi_1")
-    payments.stripe.failing.clear()
-    payments.run(after_seconds=300)
-    assert (payments.state("b"), payments.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
+    shop.stripe.failing.clear()
+    shop.run(after_seconds=300)
+    assert (shop.state("b"), shop.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
 
 
-def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(payments: Reconciled) -> None:
+def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(shop: Shop) -> None:
     """From the same list as those of PaymentIntents, by the same rules."""
-    payments.charge()
+    shop.deliver()
     refund_id = f"rfd_{'1' * 32}"
-    payments.stripe.refund_by_hand("pi_0", 700)
-    payments.stripe.refund_by_hand("pi_0", 1000, order_id=order_id("a"), refund_id=refund_id)
-    payments.stripe.refund_fails("re_1")
-    payments.stripe.disputed("pi_0", "needs_response")
-    counted = payments.run(after_seconds=FINALIZING_SECONDS + 1)
-    refund = payments.refund_store.read(order_id("a"), refund_id)
+    shop.stripe.refund_by_hand("pi_0", 700)
+    shop.stripe.refund_by_hand("pi_0", 300, order_id=order_id("a"), refund_id=refund_id)
+    shop.stripe.refund_fails("re_1")
+    shop.stripe.disputed("pi_0", "needs_response")
+    counted = shop.run(after_seconds=FINALIZING_SECONDS + 1)
+    refund = shop.refund_store.read(order_id("a"), refund_id)
     assert refund is not None
     assert (refund.state, counted["RefundDiscrepancy.LOST_ROW"]) == (RefundState.FAILED, 1)
-    assert payments.row().amount_refunded_minor == 700
-    assert payments.item()["dispute_status"] == {"S": "needs_response"}
+    assert shop.payment().amount_refunded_minor == 700
+    assert shop.row()["dispute_status"] == "needs_response"
     assert counted["ChargeDisputed"] == 1
 
 
-def received(payments: Reconciled, event: dict[str, Any]) -> None:
+def received(shop: Shop, event: dict[str, Any]) -> None:
     """Stripe's webhook has delivered the event."""
     parsed = parse_event(stripe.Event.construct_from(event, None))
     assert parsed is not None
-    NewestReceived(payments.received).saw(parsed)
-    apply_event(parsed, payments.reconcile_tools())
+    NewestReceived(shop.received).saw(parsed)
+    apply_event(parsed, shop.reconcile_tools())
 
 
-def test_what_the_webhook_has_applied_costs_no_request_and_no_alarm(payments: Reconciled) -> None:
+def test_what_the_webhook_has_applied_costs_no_request_and_no_alarm(shop: Shop) -> None:
     """Only a dispute does: the event does not name its order, nor say which other disputes there are."""
-    payments.charge()
-    payments.charge("b", card=ASKS_FOR_ACTION)
-    received(payments, payments.stripe.show("pi_1", "succeeded"))
-    received(payments, payments.stripe.refund_by_hand("pi_0", 700))
-    received(payments, payments.stripe.disputed("pi_0", "needs_response"))
-    payments.stripe.requests.clear()
-    assert payments.run(after_seconds=FINALIZING_SECONDS + 1)["Alarm"] == 0
-    assert payments.stripe.requests == [("events", ""), ("retrieve", "pi_0"), ("disputes", "")]
+    shop.deliver()
+    shop.deliver("b", payment_method=ASKS_FOR_ACTION)
+    received(shop, shop.stripe.show("pi_1", "succeeded"))
+    received(shop, shop.stripe.refund_by_hand("pi_0", 700))
+    received(shop, shop.stripe.disputed("pi_0", "needs_response"))
+    shop.stripe.requests.clear()
+    assert shop.run(after_seconds=FINALIZING_SECONDS + 1)["Alarm"] == 0
+    assert shop.stripe.requests == [("events", ""), ("retrieve", "pi_0"), ("disputes", "")]
 
 
-def test_a_silent_webhook_is_an_alarm(payments: Reconciled) -> None:
+def test_a_silent_webhook_is_an_alarm(shop: Shop) -> None:
     """Three events at Stripe are newer than all that were received; of what is older than the stack none is expected.
     A newer one that is received ends the silence."""
 
     def silent_after(*events: dict[str, Any]) -> int:
         for event in events:
-            received(payments, event)
-        return payments.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"]
+            received(shop, event)
+        return shop.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"]
 
     def happens() -> dict[str, Any]:
-        return payments.stripe.show("pi_0", "succeeded")
+        return shop.stripe.show("pi_0", "succeeded")
 
-    payments.charge()
+    shop.deliver()
     for _ in range(SILENT_EVENTS):
         happens()
     assert [silent_after(), silent_after()] == [0, 0]
     for number in range(1, SILENT_EVENTS + 1):
-        payments.now += RECEIVED_STEP_SECONDS + 1
+        shop.now += RECEIVED_STEP_SECONDS + 1
         happens()
         assert silent_after() == (number == SILENT_EVENTS)
         # Read again, as after a restore, an event is none more.
-        payments.checkpoints.write(payments.checkpoint.reading_since(payments.now - 1000))
+        shop.checkpoints.write(shop.checkpoint.reading_since(shop.now - 1000))
     assert (silent_after(), silent_after(happens())) == (1, 0)
     assert [silent_after() for _ in range(2)] == [0, 0]
 
 
-def test_events_of_the_minute_of_the_newest_one_are_no_silence(payments: Reconciled) -> None:
+def test_events_of_the_minute_of_the_newest_one_are_no_silence(shop: Shop) -> None:
     """Their own times are not stored."""
-    payments.charge()
-    payments.run()
-    payments.now += RECEIVED_STEP_SECONDS
-    received(payments, payments.stripe.show("pi_0", "succeeded"))
-    payments.now += RECEIVED_STEP_SECONDS - 1
+    shop.deliver()
+    shop.run()
+    shop.now += RECEIVED_STEP_SECONDS
+    received(shop, shop.stripe.show("pi_0", "succeeded"))
+    shop.now += RECEIVED_STEP_SECONDS - 1
     for _ in range(SILENT_EVENTS):
-        payments.stripe.show("pi_0", "succeeded")
-    assert payments.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"] == 0
+        shop.stripe.show("pi_0", "succeeded")
+    assert shop.run(after_seconds=FINALIZING_SECONDS + 1)["WebhookSilent"] == 0
 
 
-def test_what_the_webhook_left_to_a_worker_is_compared_again(payments: Reconciled) -> None:
+def test_what_the_webhook_left_to_a_worker_is_compared_again(shop: Shop) -> None:
     """The worker may have crashed, and its message be lost."""
-    payments.crash_after("confirm")
-    received(payments, payments.stripe.webhooks[-1])
-    payments.run(after_seconds=FINALIZING_SECONDS + 1)
-    assert payments.state() is PaymentState.SUCCEEDED
+    shop.crash_after("confirm")
+    received(shop, shop.stripe.webhooks[-1])
+    shop.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert shop.state() is PaymentState.SUCCEEDED
 
 
-def test_after_a_restore_events_that_were_applied_before_are_applied_again(payments: Reconciled) -> None:
+def test_after_a_restore_events_that_were_applied_before_are_applied_again(shop: Shop) -> None:
     """The rows may be older than the restore: no refund and no dispute of theirs stays unknown."""
-    payments.charge()
-    since, row = payments.now, payments.item()
-    payments.stripe.refund_by_hand("pi_0", 700)
-    payments.stripe.disputed("pi_0", "needs_response")
-    payments.run(after_seconds=FINALIZING_SECONDS + 1)
-    applied = payments.item()
-    payments.dynamodb.put_item(TableName="payments", Item=row)
-    payments.checkpoints.write(payments.checkpoint.reading_since(since))
-    payments.run(after_seconds=300)
+    shop.deliver()
+    since, row = shop.now, shop.row()
+    shop.stripe.refund_by_hand("pi_0", 700)
+    shop.stripe.disputed("pi_0", "needs_response")
+    shop.run(after_seconds=FINALIZING_SECONDS + 1)
+    applied = shop.row()
+    shop.restore(row)
+    shop.checkpoints.write(shop.checkpoint.reading_since(since))
+    shop.run(after_seconds=300)
     # But with a higher revision: what the order has seen of the lost row is older.
-    assert payments.item() == applied | {"revision": payments.item()["revision"]}
-    assert payments.item()["revision"]["N"] > applied["revision"]["N"]
+    assert shop.row() == applied | {"revision": shop.row()["revision"]}
+    assert shop.row()["revision"] > applied["revision"]
 
 
-def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(payments: Reconciled) -> None:
+def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(shop: Shop) -> None:
     """Only its id is kept; the alarm is raised when it is handled, and not before."""
-    payments.charge()
-    event = payments.stripe.disputed("pi_0", "needs_response")
-    payments.stripe.failing["retrieve"] = NO_ANSWER
-    assert payments.run(after_seconds=FINALIZING_SECONDS + 1)["ChargeDisputed"] == 0
-    assert [each.event_id for each in payments.checkpoint.failed] == [event["id"]]
-    payments.stripe.failing.clear()
-    assert payments.run(after_seconds=300)["ChargeDisputed"] == 1
-    assert (payments.checkpoint.failed, payments.run(after_seconds=300)["ChargeDisputed"]) == ((), 0)
+    shop.deliver()
+    event = shop.stripe.disputed("pi_0", "needs_response")
+    shop.stripe.failing["retrieve"] = NO_ANSWER
+    assert shop.run(after_seconds=FINALIZING_SECONDS + 1)["ChargeDisputed"] == 0
+    assert [each.event_id for each in shop.checkpoint.failed] == [event["id"]]
+    shop.stripe.failing.clear()
+    assert shop.run(after_seconds=300)["ChargeDisputed"] == 1
+    assert (shop.checkpoint.failed, shop.run(after_seconds=300)["ChargeDisputed"]) == ((), 0)
 
 
-def test_a_failed_event_that_cannot_be_retrieved_is_kept(payments: Reconciled) -> None:
+def test_a_failed_event_that_cannot_be_retrieved_is_kept(shop: Shop) -> None:
     """It counts as one more attempt; a key of another account, to which it is unknown, is an alarm."""
-    payments.pay_at_the_bank("a")
-    payments.stripe.failing["retrieve"] = NO_ANSWER
-    payments.run(after_seconds=FINALIZING_SECONDS + 1)
-    payments.stripe.failing["event"] = WRONG_KEY
-    assert payments.run(after_seconds=300)["Alarm"] == 1
-    assert [each.attempts for each in payments.checkpoint.failed] == [2]
-    payments.stripe.failing.clear()
-    payments.run(after_seconds=300)
-    assert (payments.state(), payments.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
+    shop.pay_at_the_bank("a")
+    shop.stripe.failing["retrieve"] = NO_ANSWER
+    shop.run(after_seconds=FINALIZING_SECONDS + 1)
+    shop.stripe.failing["event"] = WRONG_KEY
+    assert shop.run(after_seconds=300)["Alarm"] == 1
+    assert [each.attempts for each in shop.checkpoint.failed] == [2]
+    shop.stripe.failing.clear()
+    shop.run(after_seconds=300)
+    assert (shop.state(), shop.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
 
 
-def test_an_event_that_fails_for_a_day_is_abandoned_with_an_alarm(payments: Reconciled) -> None:
+def test_an_event_that_fails_for_a_day_is_abandoned_with_an_alarm(shop: Shop) -> None:
     """With its order and PaymentIntent in the log."""
-    payments.pay_at_the_bank("a")
-    payments.stripe.failing["pi_0"] = NO_ANSWER
-    payments.run(after_seconds=FINALIZING_SECONDS + 1)
-    [failed] = payments.checkpoint.failed
+    shop.pay_at_the_bank("a")
+    shop.stripe.failing["pi_0"] = NO_ANSWER
+    shop.run(after_seconds=FINALIZING_SECONDS + 1)
+    [failed] = shop.checkpoint.failed
     last_try = (replace(failed, attempts=FAILED_ATTEMPTS_MAX),)
-    payments.checkpoints.write(replace(payments.checkpoint, failed=last_try))
-    counted = payments.run(after_seconds=300)
+    shop.checkpoints.write(replace(shop.checkpoint, failed=last_try))
+    counted = shop.run(after_seconds=300)
     assert (counted["EventAbandoned"], counted["Alarm"]) == (1, 1)
-    assert payments.checkpoint.failed == ()
-    [line] = [line for line in payments.log.lines if "event abandoned" in line["message"]]
+    assert shop.checkpoint.failed == ()
+    [line] = [line for line in shop.log.lines if "event abandoned" in line["message"]]
     assert (line["order_id"], line["payment_intent_id"]) == (order_id("a"), "pi_0")
 
 
-def test_if_too_many_events_fail_reading_waits(payments: Reconciled, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_too_many_events_fail_reading_waits(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint stays small, no event is passed over, and rows go on; then all are handled."""
     monkeypatch.setattr(run_module, "FAILED_MAX", 2)
-    payments.pay_at_the_bank("abcdef")
-    payments.stripe.failing["retrieve"] = NO_ANSWER
-    payments.run(after_seconds=FINALIZING_SECONDS + 1)
-    assert len(payments.checkpoint.failed) == IN_PARALLEL
-    payments.crash_after("confirm", "9")
-    payments.stripe.failing.clear()
-    payments.stripe.failing |= {"pi_2": NO_ANSWER, "pi_3": NO_ANSWER}
-    payments.run(after_seconds=UNATTENDED_SECONDS)
-    assert payments.state("9") is PaymentState.SUCCEEDED
-    payments.stripe.failing.clear()
-    payments.run(after_seconds=300)
-    assert {payments.state(name) for name in "abcdef"} == {PaymentState.SUCCEEDED}
+    shop.pay_at_the_bank("abcdef")
+    shop.stripe.failing["retrieve"] = NO_ANSWER
+    shop.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert len(shop.checkpoint.failed) == IN_PARALLEL
+    shop.crash_after("confirm", "9")
+    shop.stripe.failing.clear()
+    shop.stripe.failing |= {"pi_2": NO_ANSWER, "pi_3": NO_ANSWER}
+    shop.run(after_seconds=UNATTENDED_SECONDS)
+    assert shop.state("9") is PaymentState.SUCCEEDED
+    shop.stripe.failing.clear()
+    shop.run(after_seconds=300)
+    assert {shop.state(name) for name in "abcdef"} == {PaymentState.SUCCEEDED}
 
 
 @pytest.mark.parametrize(
@@ -649,62 +649,62 @@ def test_a_missing_right_is_an_alarm_and_an_outage_is_none(code: str, cause: Cau
 
 
 @pytest.mark.parametrize(("failure", "alarms"), [(NO_ANSWER, 0), (WRONG_KEY, 1)])
-def test_an_outage_loses_nothing(payments: Reconciled, failure: Any, alarms: int) -> None:
+def test_an_outage_loses_nothing(shop: Shop, failure: Any, alarms: int) -> None:
     """The next run reads the same events; a key that Stripe refuses is an alarm."""
-    payments.pay_at_the_bank("a")
-    payments.stripe.failing["events"] = failure
-    counted = payments.run(after_seconds=FINALIZING_SECONDS + 1)
+    shop.pay_at_the_bank("a")
+    shop.stripe.failing["events"] = failure
+    counted = shop.run(after_seconds=FINALIZING_SECONDS + 1)
     assert (counted["ReconcileInterrupted"], counted["Alarm"] - counted["ReconcileOverdue"]) == (1, alarms)
-    payments.stripe.failing.clear()
-    payments.run(after_seconds=300)
-    assert payments.state() is PaymentState.SUCCEEDED
+    shop.stripe.failing.clear()
+    shop.run(after_seconds=300)
+    assert shop.state() is PaymentState.SUCCEEDED
 
 
-def test_events_that_cannot_be_listed_for_an_hour_are_an_alarm(payments: Reconciled) -> None:
+def test_events_that_cannot_be_listed_for_an_hour_are_an_alarm(shop: Shop) -> None:
     """The first run is at most that far behind."""
-    payments.run()
-    payments.stripe.failing["events"] = NO_ANSWER
-    assert payments.run(after_seconds=ROUND_OVERDUE_SECONDS - FINALIZING_SECONDS)["ReconcileOverdue"] == 0
-    assert payments.run(after_seconds=1)["ReconcileOverdue"] == 1
+    shop.run()
+    shop.stripe.failing["events"] = NO_ANSWER
+    assert shop.run(after_seconds=ROUND_OVERDUE_SECONDS - FINALIZING_SECONDS)["ReconcileOverdue"] == 0
+    assert shop.run(after_seconds=1)["ReconcileOverdue"] == 1
 
 
-def test_many_events_are_read_page_by_page(payments: Reconciled) -> None:
+def test_many_events_are_read_page_by_page(shop: Shop) -> None:
     """And gone on with by the next run if time is short."""
-    payments.charge(card=ASKS_FOR_ACTION)
+    shop.deliver(payment_method=ASKS_FOR_ACTION)
     for _ in range(205):
-        payments.stripe.show("pi_0", "requires_payment_method")
-    payments.stripe.show("pi_0", "succeeded")
-    payments.now += FINALIZING_SECONDS + 1
-    payments.stripe.requests.clear()
-    payments.seconds_a_request = 90
-    while payments.run(after_seconds=1) and payments.checkpoint.since != payments.checkpoint.until:
+        shop.stripe.show("pi_0", "requires_payment_method")
+    shop.stripe.show("pi_0", "succeeded")
+    shop.now += FINALIZING_SECONDS + 1
+    shop.stripe.requests.clear()
+    shop.seconds_a_request = 90
+    while shop.run(after_seconds=1) and shop.checkpoint.since != shop.checkpoint.until:
         pass
-    payments.run()
-    assert payments.state() is PaymentState.SUCCEEDED
-    assert len(payments.stripe.sent("events")) >= 3
+    shop.run()
+    assert shop.state() is PaymentState.SUCCEEDED
+    assert len(shop.stripe.sent("events")) >= 3
 
 
-def test_a_reconciler_that_was_off_for_months_starts_where_stripe_still_has_events(payments: Reconciled) -> None:
+def test_a_reconciler_that_was_off_for_months_starts_where_stripe_still_has_events(shop: Shop) -> None:
     """What it missed, the rows' own turn finds."""
-    payments.charge(card=ASKS_FOR_ACTION)
-    payments.run()
-    payments.stripe.show("pi_0", "succeeded")
-    payments.stripe.events.clear()
-    payments.run(after_seconds=90 * 24 * 3600)
-    assert payments.state() is PaymentState.SUCCEEDED
-    assert payments.checkpoint.since == payments.now - FINALIZING_SECONDS
+    shop.deliver(payment_method=ASKS_FOR_ACTION)
+    shop.run()
+    shop.stripe.show("pi_0", "succeeded")
+    shop.stripe.events.clear()
+    shop.run(after_seconds=90 * 24 * 3600)
+    assert shop.state() is PaymentState.SUCCEEDED
+    assert shop.checkpoint.since == shop.now - FINALIZING_SECONDS
 
 
 # ---------------------------------------------------------------- runs
 
 
-def test_two_runs_at_once_do_no_harm(payments: Reconciled) -> None:
+def test_two_runs_at_once_do_no_harm(shop: Shop) -> None:
     """One of them notices that the other has written the checkpoint, and stops."""
-    payments.pay_at_the_bank("a")
-    payments.stripe.next("events", meanwhile(payments.run))
-    payments.run(after_seconds=FINALIZING_SECONDS + 1)
-    assert payments.state() is PaymentState.SUCCEEDED
-    assert Counter(payments.counted)["ConcurrentRun"] == 1
+    shop.pay_at_the_bank("a")
+    shop.stripe.next("events", meanwhile(shop.run))
+    shop.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert shop.state() is PaymentState.SUCCEEDED
+    assert Counter(shop.counted)["ConcurrentRun"] == 1
 
 
 def test_a_stripe_key_that_cannot_be_read_is_an_alarm(

@@ -18,10 +18,10 @@ from onecharge.payments.refunds.protocol import (
     refund_id_of_canceled_order,
 )
 from onecharge.payments.stripe_responses import Failure, ResponseKind, classify
-from tests.shop.paid_order import ORDER_ID, PAYMENT_INTENT
+from tests.shop.builders import ORDER_ID, PAYMENT_INTENT
+from tests.shop.shop import REFUND
 from tests.shop.stripe import sdk_error
 from tests.support.harness import PROJECT
-from tests.support.refund_harness import EVENT
 
 
 def invalid(status: int, code: str | None = None, *, replay: bool = False, **details: Any) -> stripe.StripeError:
@@ -30,7 +30,7 @@ def invalid(status: int, code: str | None = None, *, replay: bool = False, **det
 
 def test_a_refund_of_other_money_needs_a_person() -> None:
     """Its amount or currency is not the requested one."""
-    request = FrozenRefund.of(EVENT.data, PAYMENT_INTENT)
+    request = FrozenRefund.of(REFUND.data, PAYMENT_INTENT)
     for found in (FoundRefund("re_1", "succeeded", 399, "EUR"), FoundRefund("re_1", "succeeded", 400, "USD")):
         assert kind_of_refund(request, found) is RefundResponseKind.MONEY_DIFFERS
     assert REFUND_RULES[RefundResponseKind.MONEY_DIFFERS].state is RefundState.NEEDS_REVIEW

@@ -44,7 +44,7 @@ def at(seconds: float) -> str:
 
 
 @dataclass
-class Shop:
+class Outbox:
     """Orders, a topic, and a clock that the test sets."""
 
     log: Log
@@ -135,16 +135,16 @@ class Shop:
 
 
 @pytest.fixture
-def shop(log: Log) -> Shop:
+def shop(log: Log) -> Outbox:
     keys = {"orders": ("order_id",), "order-refunds": ("order_id", "refund_id"), "orders-state": ("name",)}
     indexes = {
         "orders": {INDEX: ("waiting_shard", "placed_at")},
         "order-refunds": {INDEX: ("waiting_shard", "requested_at")},
     }
-    return Shop(log, MemoryDynamoDB(keys=keys, indexes=indexes))
+    return Outbox(log, MemoryDynamoDB(keys=keys, indexes=indexes))
 
 
-def test_an_order_that_stayed_pending_is_published_again(shop: Shop) -> None:
+def test_an_order_that_stayed_pending_is_published_again(shop: Outbox) -> None:
     """The event is the one that its stream record makes, id included; a metric counts it."""
     shop.publish(shop.place())
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == [1]
@@ -153,7 +153,7 @@ def test_an_order_that_stayed_pending_is_published_again(shop: Shop) -> None:
     assert shop.counted == {"Republished": 1}
 
 
-def test_an_order_that_is_new_or_has_an_outcome_is_not_published(shop: Shop) -> None:
+def test_an_order_that_is_new_or_has_an_outcome_is_not_published(shop: Outbox) -> None:
     """Whatever the outcome."""
     statuses = ["PAID", "PAYMENT_DECLINED", "NEEDS_REVIEW", "CANCELED"]
     for number, status in enumerate(statuses, start=2):
@@ -165,7 +165,7 @@ def test_an_order_that_is_new_or_has_an_outcome_is_not_published(shop: Shop) -> 
     assert shop.republish(seconds_later=1) == [1]
 
 
-def test_a_stale_index_publishes_nothing(shop: Shop) -> None:
+def test_a_stale_index_publishes_nothing(shop: Outbox) -> None:
     """The index is eventually consistent: the item itself is read consistently, and its status decides."""
     shop.place()
     shop.now += FIRST_WAIT_SECONDS
@@ -190,7 +190,7 @@ LATE = T0 + 3 * DAY_SECONDS
     ],
     ids=["another attempt", "a retry", "a retry of attempt 2", "an attempt after a retry", "a cancellation"],
 )
-def test_an_order_waits_since_it_was_last_asked_for(shop: Shop, asked: dict[str, Any]) -> None:
+def test_an_order_waits_since_it_was_last_asked_for(shop: Outbox, asked: dict[str, Any]) -> None:
     """However old it is: published again after 15 minutes, and not overdue.
 
     The event keeps the time at which the order was placed: the order's age decides whether Stripe is searched.
@@ -205,7 +205,7 @@ def test_an_order_waits_since_it_was_last_asked_for(shop: Shop, asked: dict[str,
     assert "Alarm" not in shop.counted
 
 
-def test_an_order_is_published_again_ever_more_rarely(shop: Shop) -> None:
+def test_an_order_is_published_again_ever_more_rarely(shop: Outbox) -> None:
     """After 15 and 30 minutes, 1, 2, 4, 8 and 16 hours, then daily: an outage at Stripe causes no flood of requests."""
     shop.place()
     published = [(shop.now - T0) / HOUR for _ in range(3 * 96) if shop.republish(seconds_later=EVERY_SECONDS)]
@@ -224,7 +224,7 @@ def test_republications_due_grow_one_by_one() -> None:
     assert {later - earlier for earlier, later in pairwise(due)} == {0, 1}
 
 
-def test_a_run_is_bounded_and_the_next_continues(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_bounded_and_the_next_continues(shop: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """From its checkpoint, shard by shard, the oldest items first; when a round is completed, the next begins."""
     for number in range(250):
         shop.place(number, placed_at=at(T0 + number / 1000))
@@ -240,7 +240,7 @@ def test_a_run_is_bounded_and_the_next_continues(shop: Shop, monkeypatch: pytest
     assert runs == [*pages, pages[0]]
 
 
-def test_only_what_may_be_due_is_read(shop: Shop) -> None:
+def test_only_what_may_be_due_is_read(shop: Outbox) -> None:
     """The index shows since when an order waits: a round in which nothing is due reads no item, however many wait."""
     for number in range(300):
         shop.place(number)
@@ -254,7 +254,7 @@ def test_only_what_may_be_due_is_read(shop: Shop) -> None:
     assert requests["dynamodb BatchGetItem"] == len(ALL_SHARDS)
 
 
-def test_what_dynamodb_leaves_out_of_an_answer_is_read_again(shop: Shop) -> None:
+def test_what_dynamodb_leaves_out_of_an_answer_is_read_again(shop: Outbox) -> None:
     """As when it throttles. If it goes on, the next run begins with the same page."""
     for number in range(30):
         shop.place(number)
@@ -280,7 +280,7 @@ def test_what_dynamodb_leaves_out_of_an_answer_is_read_again(shop: Shop) -> None
         ("CANCELING", "cancel_requested"),
     ],
 )
-def test_every_status_that_waits_is_published_again(shop: Shop, status: str, event_id: str) -> None:
+def test_every_status_that_waits_is_published_again(shop: Outbox, status: str, event_id: str) -> None:
     """The outcome's own stream record may be lost: the event of the order's current attempt asks for it."""
     shop.place(status=status, attempt=2, attempt_placed_at=at(T0))
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
@@ -291,7 +291,7 @@ def test_every_status_that_waits_is_published_again(shop: Shop, status: str, eve
     assert shop.counted == {"Republished": 2, "WaitingForADay": 1, "Alarm": 1}
 
 
-def test_a_refund_that_stays_pending_is_published_again(shop: Shop) -> None:
+def test_a_refund_that_stays_pending_is_published_again(shop: Outbox) -> None:
     """With the id that its stream record has given it, ever more rarely, with an alarm after a day."""
     shop.request_refund()
     published = [(shop.now - T0) / HOUR for _ in range(2 * 96) if shop.republish(seconds_later=EVERY_SECONDS)]
@@ -300,7 +300,7 @@ def test_a_refund_that_stays_pending_is_published_again(shop: Shop) -> None:
     assert shop.counted["Alarm"] == 96 + 1
 
 
-def test_an_invalid_refund_does_not_block_the_others(shop: Shop) -> None:
+def test_an_invalid_refund_does_not_block_the_others(shop: Outbox) -> None:
     """It raises the alarm in every round."""
     for number in (1, 2, 3):
         shop.request_refund(number, **({"amount_minor": -1} if number == 2 else {}))
@@ -309,7 +309,7 @@ def test_an_invalid_refund_does_not_block_the_others(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("spoiled", [{"requested_at": "2026-13-01T00:00:00+00:00"}, {"status": 7}])
-def test_a_refund_whose_entry_cannot_be_read_is_read_and_reported(shop: Shop, spoiled: dict[str, Any]) -> None:
+def test_a_refund_whose_entry_cannot_be_read_is_read_and_reported(shop: Outbox, spoiled: dict[str, Any]) -> None:
     """In every round; neither the other refunds nor the orders wait for it."""
     shop.place(4)
     for number in (1, 2, 3):
@@ -319,7 +319,7 @@ def test_a_refund_whose_entry_cannot_be_read_is_read_and_reported(shop: Shop, sp
     assert shop.counted["Alarm"] == 2
 
 
-def test_what_waits_for_a_day_raises_the_alarm(shop: Shop) -> None:
+def test_what_waits_for_a_day_raises_the_alarm(shop: Outbox) -> None:
     """In every run. The log line that names the order is written with each publication, and holds no more than ids."""
     shop.place()
     shop.republish(seconds_later=DAY_SECONDS - 1)
@@ -344,7 +344,7 @@ def test_what_waits_for_a_day_raises_the_alarm(shop: Shop) -> None:
         {"status": ["PENDING"]},
     ],
 )
-def test_an_invalid_order_does_not_block_the_others(shop: Shop, spoiled: dict[str, Any]) -> None:
+def test_an_invalid_order_does_not_block_the_others(shop: Outbox, spoiled: dict[str, Any]) -> None:
     """Whatever is wrong with it. It raises the alarm in every round."""
     for number in (1, 2, 3):
         shop.place(number, **(spoiled if number == 2 else {}))
@@ -354,7 +354,7 @@ def test_an_invalid_order_does_not_block_the_others(shop: Shop, spoiled: dict[st
 
 
 @pytest.mark.parametrize("kind", ["order", "refund"])
-def test_what_needs_review_raises_its_alarm_in_every_run(shop: Shop, kind: str) -> None:
+def test_what_needs_review_raises_its_alarm_in_every_run(shop: Outbox, kind: str) -> None:
     """So an alarm that was lost comes back, and lasts as long as its cause does. Nothing is published."""
     for number in (1, 2):
         (shop.place if kind == "order" else shop.request_refund)(
@@ -364,7 +364,7 @@ def test_what_needs_review_raises_its_alarm_in_every_run(shop: Shop, kind: str) 
     assert runs == [([], 1), ([], 2), ([], 3)]
 
 
-def test_what_sns_does_not_accept_stays_due(shop: Shop) -> None:
+def test_what_sns_does_not_accept_stays_due(shop: Outbox) -> None:
     """Until SNS accepts it, although no republication is due at that time any more. The run fails: if all do, as when
     a right is missing, nothing but the function's errors says so."""
     shop.place()
@@ -379,7 +379,7 @@ def test_what_sns_does_not_accept_stays_due(shop: Shop) -> None:
     assert shop.republish(seconds_later=60) == []
 
 
-def test_a_permanent_publish_failure_does_not_block_the_others(shop: Shop) -> None:
+def test_a_permanent_publish_failure_does_not_block_the_others(shop: Outbox) -> None:
     """It raises the alarm, and the round is completed."""
     for number in range(150):
         shop.place(number, placed_at=at(T0 + number / 1000))
@@ -388,7 +388,7 @@ def test_a_permanent_publish_failure_does_not_block_the_others(shop: Shop) -> No
     assert shop.counted == {"Republished": 149, "Alarm": 1}
 
 
-def test_an_order_is_published_although_its_stream_record_is_lost(shop: Shop) -> None:
+def test_an_order_is_published_although_its_stream_record_is_lost(shop: Outbox) -> None:
     """SNS is down for longer than a stream keeps its records."""
     record = shop.place()
     shop.sns.down = {"orders-topic"}
@@ -405,7 +405,7 @@ def test_an_order_is_published_although_its_stream_record_is_lost(shop: Shop) ->
     assert len({event.model_dump_json() for event in shop.sns.published}) == 1
 
 
-def test_of_two_concurrent_runs_one_ends(shop: Shop) -> None:
+def test_of_two_concurrent_runs_one_ends(shop: Outbox) -> None:
     """It has published a duplicate, which is harmless, and leaves the rest to the other run."""
     shop.place()
     shop.now += FIRST_WAIT_SECONDS

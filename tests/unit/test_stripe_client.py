@@ -23,7 +23,7 @@ from onecharge.payments.stripe_metrics import endpoint_of, status_of, stripe_req
 from onecharge.payments.stripe_responses import ResponseKind, classify
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.secrets import SecretUnavailable
-from tests.support.builders import BOUNDS, INTENTS, ORDER_ID, STRIPE_API, stripe_error, stripe_intent
+from tests.shop.builders import BOUNDS, INTENTS, ORDER_ID, STRIPE_API, stripe_error, stripe_intent
 
 CREATE: Any = {"amount": 1099, "currency": "eur"}
 

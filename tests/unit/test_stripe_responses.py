@@ -13,7 +13,7 @@ from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import CancelReason
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import Failure, ResponseKind, is_replay
-from tests.support.builders import BOUNDS, INTENTS, REQUEST, STRIPE_API, payment, stripe_error, stripe_intent
+from tests.shop.builders import BOUNDS, INTENTS, REQUEST, STRIPE_API, payment, stripe_error, stripe_intent
 
 CONFIRM = f"{INTENTS}/pi_1/confirm"
 REPLAYED = {"Idempotent-Replayed": "true"}

@@ -23,18 +23,19 @@ from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, EventDeferre
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
 from stripe_standin.webhook_endpoints import signature
 from stripe_webhook.app import Application
+from tests.shop.builders import AMOUNT_MINOR, BOUNDS, PAYMENTS, T0
+from tests.shop.endpoint import Endpoint, Event, body_of
+from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
+from tests.shop.shop import order_id
+from tests.shop.tools import NO_RATE_LIMIT, Cancellation, RateOf
 from tests.support.harness import LambdaContext, Log, Sample, load_template, number_of
-from tests.support.payment_service import T0, order_id
-from tests.support.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
-from tests.support.tools import NO_RATE_LIMIT, Cancellation, RateOf
-from tests.support.webhook_harness import Event, WebhookHarness, body_of
 
 REFUND_ID = f"rfd_{'1' * 32}"
 
 
 @pytest.fixture
-def endpoint(log: Log, sample: Sample) -> WebhookHarness:
-    return WebhookHarness(log, sample)
+def endpoint(log: Log, sample: Sample) -> Endpoint:
+    return Endpoint(log, sample=sample)
 
 
 def event_of(type_: str, kind: str, *, created: int = T0, **thing: Any) -> Event:
@@ -69,7 +70,7 @@ def dispute(payment_intent: str | None) -> Event:
     return event_of("charge.dispute.created", "dispute", **thing)
 
 
-def fails_at_the_write(endpoint: WebhookHarness, event: Event, write: str = "dynamodb UpdateItem") -> None:
+def fails_at_the_write(endpoint: Endpoint, event: Event, write: str = "dynamodb UpdateItem") -> None:
     """DynamoDB does not answer when the row is to be written."""
     endpoint.io.failing = write
     assert endpoint.send(event) == 503
@@ -79,37 +80,37 @@ def fails_at_the_write(endpoint: WebhookHarness, event: Event, write: str = "dyn
 # ---------------------------------------------------------------- a PaymentIntent's event
 
 
-def test_an_order_that_is_paid_at_the_bank_is_finalized(endpoint: WebhookHarness) -> None:
+def test_an_order_that_is_paid_at_the_bank_is_finalized(endpoint: Endpoint) -> None:
     """Within the request of the webhook."""
     assert endpoint.send(endpoint.paid_at_the_bank()) == 200
-    assert (endpoint.row.state, endpoint.row.payment_intent_id) == (PaymentState.SUCCEEDED, "pi_0")
+    assert (endpoint.payment().state, endpoint.payment().payment_intent_id) == (PaymentState.SUCCEEDED, "pi_0")
     assert endpoint.counted == ["Reconciled.SUCCEEDED", "MoneyCharged", "EventProcessed"]
 
 
-def test_a_failed_authentication_is_a_decline(endpoint: WebhookHarness) -> None:
+def test_a_failed_authentication_is_a_decline(endpoint: Endpoint) -> None:
     """Another card is another attempt, of the same PaymentIntent: so it stays open."""
     endpoint.stripe.bank_decides(endpoint.stripe.intent(endpoint.at_the_bank()), pays=False)
     assert endpoint.send(endpoint.stripe.webhooks[-1]) == 200
-    assert endpoint.row.state is PaymentState.DECLINED
-    assert endpoint.payments.item()["decline_code"] == {"S": "payment_intent_authentication_failure"}
-    endpoint.payments.charge(card=VISA, attempt=2)
-    assert (endpoint.row.state, len(endpoint.stripe.intents)) == (PaymentState.SUCCEEDED, 1)
+    assert endpoint.payment().state is PaymentState.DECLINED
+    assert endpoint.row()["decline_code"] == "payment_intent_authentication_failure"
+    endpoint.deliver(payment_method=VISA, attempt=2)
+    assert (endpoint.payment().state, len(endpoint.stripe.intents)) == (PaymentState.SUCCEEDED, 1)
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_events_are_harmless_in_any_order_and_in_duplicate(endpoint: WebhookHarness, order: tuple[int, ...]) -> None:
+def test_events_are_harmless_in_any_order_and_in_duplicate(endpoint: Endpoint, order: tuple[int, ...]) -> None:
     """The customer is asked, fails, tries again and pays: whatever comes first, it is paid, and no alarm is raised."""
     intent_id = endpoint.at_the_bank()
     endpoint.stripe.show(intent_id, "requires_payment_method")
     endpoint.stripe.show(intent_id, "succeeded")
     for index in (*order, *order):
         assert endpoint.send(endpoint.stripe.webhooks[index]) == 200
-    assert endpoint.row.state is PaymentState.SUCCEEDED
+    assert endpoint.payment().state is PaymentState.SUCCEEDED
     assert "Alarm" not in endpoint.counted
 
 
 @pytest.mark.parametrize("change", ["paid", "declined", "refunded", "ours succeeded", "ours failed"])
-def test_what_the_row_says_already_costs_no_request_to_stripe(endpoint: WebhookHarness, change: str) -> None:
+def test_what_the_row_says_already_costs_no_request_to_stripe(endpoint: Endpoint, change: str) -> None:
     """However often it is sent. (A refund that failed has the sum read again: nothing else lowers it.)"""
     match change:
         case "paid":
@@ -129,169 +130,173 @@ def test_what_the_row_says_already_costs_no_request_to_stripe(endpoint: WebhookH
     assert endpoint.stripe.operations == (["refunds"] if change == "ours failed" else [])
 
 
-def test_a_row_that_a_worker_holds_is_left_to_it(endpoint: WebhookHarness) -> None:
+def test_a_row_that_a_worker_holds_is_left_to_it(endpoint: Endpoint) -> None:
     """2xx, since the worker finalizes it: an event that is faster is the usual case. Once its lease has expired, the
     worker has crashed, and the event finalizes the row."""
-    endpoint.payments.crash_after("confirm")
-    held, event = endpoint.row, endpoint.stripe.webhooks[-1]
+    endpoint.crash_after("confirm")
+    held, event = endpoint.payment(), endpoint.stripe.webhooks[-1]
     assert [endpoint.send(event) for _ in range(2)] == [200, 200]
     assert (endpoint.io.asked, endpoint.stripe.requests) == (["dynamodb GetItem"], [])
-    assert endpoint.row == held
-    endpoint.payments.now += endpoint.payments.bounds.lease_seconds
+    assert endpoint.payment() == held
+    endpoint.now += BOUNDS.lease_seconds
     assert endpoint.send(event) == 200
-    assert endpoint.row.state is PaymentState.SUCCEEDED
+    assert endpoint.payment().state is PaymentState.SUCCEEDED
 
 
-def test_a_late_success_is_written_over_a_decline(endpoint: WebhookHarness) -> None:
+def test_a_late_success_is_written_over_a_decline(endpoint: Endpoint) -> None:
     """What Stripe says later wins. The alarm comes before the write, so that it is never lost; another event of the
     same raises none."""
-    endpoint.payments.charge(card=DECLINED)
+    endpoint.deliver(payment_method=DECLINED)
     endpoint.counted.clear()
     event = endpoint.stripe.show("pi_0", "succeeded")
     fails_at_the_write(endpoint, event)
     assert endpoint.counted == ["Discrepancy.PAID_LATE", "Alarm", "WebhookDeferred"]
     endpoint.counted.clear()
     assert [endpoint.send(event) for _ in range(2)] == [200, 200]
-    assert endpoint.row.state is PaymentState.SUCCEEDED
+    assert endpoint.payment().state is PaymentState.SUCCEEDED
     written = ["Discrepancy.PAID_LATE", "Alarm", "Reconciled.SUCCEEDED", "MoneyCharged", "EventProcessed"]
     assert endpoint.counted == [*written, "EventProcessed"]
 
 
-def test_a_lost_row_is_recovered(endpoint: WebhookHarness) -> None:
+def test_a_lost_row_is_recovered(endpoint: Endpoint) -> None:
     """From the PaymentIntent's own metadata: the order is paid, and will not be charged again. One alarm."""
     endpoint.paid()
-    endpoint.dynamodb.tables["payments"].clear()
+    endpoint.dynamodb.tables[PAYMENTS].clear()
     assert [endpoint.send(endpoint.stripe.webhooks[-1]) for _ in range(2)] == [200, 200]
-    row = endpoint.row
+    row = endpoint.payment()
     assert (row.state, row.payment_intent_id) == (PaymentState.SUCCEEDED, "pi_0")
-    assert (row.request.amount_minor, row.request.currency, row.request.placed_at) == (3000, "EUR", T0)
+    assert (row.request.amount_minor, row.request.currency, row.request.placed_at) == (AMOUNT_MINOR, "EUR", T0)
     assert endpoint.counted == ["Discrepancy.LOST_ROW", "Alarm", "EventProcessed", "EventProcessed"]
-    endpoint.payments.charge()
+    endpoint.deliver()
     assert len(endpoint.stripe.intents) == 1
 
 
-def test_a_lost_row_of_two_charges_is_left_to_a_person(endpoint: WebhookHarness) -> None:
+def test_a_lost_row_of_two_charges_is_left_to_a_person(endpoint: Endpoint) -> None:
     """One of them may be refunded: the event that happens to come does not decide which one pays the order. The alarms
     come before the write."""
     endpoint.paid()
     endpoint.send(endpoint.stripe.webhooks[-1])
     event, alarms = endpoint.stripe.show(endpoint.another_payment_intent(), "succeeded"), []
-    endpoint.dynamodb.tables["payments"].clear()
+    endpoint.dynamodb.tables[PAYMENTS].clear()
     for name in ("LOST_ROW", "PAID_TWICE"):
         alarms += [f"Discrepancy.{name}", "Alarm"]
     endpoint.counted.clear()
     fails_at_the_write(endpoint, event, "dynamodb PutItem")
     assert endpoint.counted == [*alarms, "WebhookDeferred"]
     assert endpoint.send(event) == 200
-    assert (endpoint.row.state, endpoint.row.code) == (PaymentState.NEEDS_REVIEW, SEVERAL_SUCCEEDED)
+    assert (endpoint.payment().state, endpoint.payment().code) == (PaymentState.NEEDS_REVIEW, SEVERAL_SUCCEEDED)
     assert endpoint.counted[-5:] == [*alarms, "EventProcessed"]
 
 
-def test_a_lost_row_is_recovered_by_an_account_without_search(endpoint: WebhookHarness) -> None:
+def test_a_lost_row_is_recovered_by_an_account_without_search(endpoint: Endpoint) -> None:
     """Also after a restore of both services' tables. The PaymentIntent has the order's time: the list begins there."""
     endpoint.paid()
-    endpoint.dynamodb.tables["payments"].clear()
+    endpoint.dynamodb.tables[PAYMENTS].clear()
     endpoint.stripe.engine.behavior.has_search = False
-    endpoint.payments.look_up_placed_before = T0 + 1
+    endpoint.look_up_placed_before = T0 + 1
     assert endpoint.send(endpoint.stripe.webhooks[-1]) == 200
-    assert endpoint.row.state is PaymentState.SUCCEEDED
+    assert endpoint.payment().state is PaymentState.SUCCEEDED
 
 
-def test_a_row_is_not_made_from_the_payment_intent_of_another_order(endpoint: WebhookHarness) -> None:
+def test_a_row_is_not_made_from_the_payment_intent_of_another_order(endpoint: Endpoint) -> None:
     """A person has refunded order a, and typed the id of an order that has no row: that one would be paid."""
     endpoint.paid()
     endpoint.stripe.refund_by_hand("pi_0", 1000, order_id=order_id("b"))
     assert endpoint.send(endpoint.stripe.refund_fails("re_0")) == 200
-    assert list(endpoint.dynamodb.tables["payments"]) == [(order_id("a"),)]
+    assert list(endpoint.dynamodb.tables[PAYMENTS]) == [(order_id("a"),)]
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-def test_a_recovered_row_knows_its_refunds_and_disputes(endpoint: WebhookHarness, newest_first: bool) -> None:
+def test_a_recovered_row_knows_its_refunds_and_disputes(endpoint: Endpoint, newest_first: bool) -> None:
     """The scheduled run reads the newest event first: the refund's finds no row. An order that was refunded in full is
     not PAID with nothing refunded, and a dispute is an alarm once more."""
     endpoint.paid()
     paid = endpoint.stripe.webhooks[-1]
-    events = [paid, endpoint.stripe.refund_by_hand("pi_0", 3000), endpoint.stripe.disputed("pi_0", "needs_response")]
-    endpoint.dynamodb.tables["payments"].clear()
+    events = [
+        paid,
+        endpoint.stripe.refund_by_hand("pi_0", AMOUNT_MINOR),
+        endpoint.stripe.disputed("pi_0", "needs_response"),
+    ]
+    endpoint.dynamodb.tables[PAYMENTS].clear()
     endpoint.counted.clear()
     seen = []
     for event in events[::-1] if newest_first else events:
         assert endpoint.send(event) == 200
-        seen.append((endpoint.row.amount_refunded_minor, endpoint.row.disputes))
-    assert seen == [(3000, {"du_0": "needs_response"})] * 3
+        seen.append((endpoint.payment().amount_refunded_minor, endpoint.payment().disputes))
+    assert seen == [(AMOUNT_MINOR, {"du_0": "needs_response"})] * 3
     assert (endpoint.counted.count("Discrepancy.LOST_ROW"), endpoint.counted.count("ChargeDisputed")) == (1, 1)
 
 
-def test_a_charge_without_a_row_that_says_too_little_is_an_alarm(endpoint: WebhookHarness) -> None:
+def test_a_charge_without_a_row_that_says_too_little_is_an_alarm(endpoint: Endpoint) -> None:
     """It is somebody's money: no row is made up, a person has to check."""
     endpoint.paid()
-    endpoint.dynamodb.tables["payments"].clear()
+    endpoint.dynamodb.tables[PAYMENTS].clear()
     del endpoint.stripe.intent("pi_0").metadata["placed_at"]
     assert endpoint.send(endpoint.stripe.webhooks[-1]) == 200
     assert endpoint.counted == ["Discrepancy.WITHOUT_ROW", "Alarm", "EventProcessed"]
-    assert endpoint.dynamodb.tables["payments"] == {}
+    assert endpoint.dynamodb.tables[PAYMENTS] == {}
 
 
 @pytest.mark.parametrize("has_row", [True, False])
-def test_an_event_that_only_a_webhook_knows_is_an_alarm(endpoint: WebhookHarness, has_row: bool) -> None:
+def test_an_event_that_only_a_webhook_knows_is_an_alarm(endpoint: Endpoint, has_row: bool) -> None:
     """Stripe has no such PaymentIntent, and no row names it: nothing is written, and nothing sent again."""
     if has_row:
         endpoint.at_the_bank()
     metadata = {"order_id": order_id("a"), "placed_at": str(T0)}
-    money: dict[str, Any] = {"amount": 3000, "currency": "eur"}
+    money: dict[str, Any] = {"amount": AMOUNT_MINOR, "currency": "eur"}
     thing = {"id": "pi_unheard_of", "status": "succeeded", "metadata": metadata, **money}
     assert endpoint.send(event_of("payment_intent.succeeded", "payment_intent", **thing)) == 200
     assert endpoint.counted == ["EventUnknownToStripe", "Alarm", "EventProcessed"]
-    assert len(endpoint.dynamodb.tables.get("payments", {})) == has_row
-    assert not has_row or endpoint.row.state is PaymentState.REQUIRES_ACTION
+    assert len(endpoint.dynamodb.tables.get(PAYMENTS, {})) == has_row
+    assert not has_row or endpoint.payment().state is PaymentState.REQUIRES_ACTION
 
 
-def test_a_canceled_order_that_is_charged_is_refunded(endpoint: WebhookHarness) -> None:
+def test_a_canceled_order_that_is_charged_is_refunded(endpoint: Endpoint) -> None:
     """It cannot happen by design. The event is sent again until the refund is made."""
-    assert endpoint.payments.cancel() is Cancellation.CANCELED
+    assert endpoint.cancel() is Cancellation.CANCELED
     event = endpoint.stripe.show("pi_0", "succeeded")
-    endpoint.payments.refund_failing = lambda: EventDeferred("another worker refunds it")
+    endpoint.refund_failing = lambda: EventDeferred("another worker refunds it")
     assert endpoint.send(event) == 503
-    endpoint.payments.refund_failing = None
+    endpoint.refund_failing = None
     assert endpoint.send(event) == 200
-    assert endpoint.payments.refunded == [(order_id("a"), "pi_0")]
-    assert endpoint.row.state is PaymentState.CANCELED
+    assert endpoint.refunded_as_canceled == [(order_id("a"), "pi_0")]
+    assert endpoint.payment().state is PaymentState.CANCELED
 
 
-def test_another_payment_intent_that_succeeds_too_is_an_alarm(endpoint: WebhookHarness) -> None:
+def test_another_payment_intent_that_succeeds_too_is_an_alarm(endpoint: Endpoint) -> None:
     """As after two restored tables: the row keeps the first."""
     endpoint.paid()
     assert endpoint.send(endpoint.stripe.show(endpoint.another_payment_intent(), "succeeded")) == 200
     assert endpoint.counted == ["Discrepancy.PAID_TWICE", "Alarm", "EventProcessed"]
-    assert endpoint.row.payment_intent_id == "pi_0"
+    assert endpoint.payment().payment_intent_id == "pi_0"
 
 
-def test_a_review_of_two_charges_is_left_only_by_a_person(endpoint: WebhookHarness) -> None:
+def test_a_review_of_two_charges_is_left_only_by_a_person(endpoint: Endpoint) -> None:
     """One of them is refunded, and its event comes once more: what becomes of the other one's money is not decided."""
     endpoint.paid()
     endpoint.stripe.forget_keys()
     another = endpoint.another_payment_intent()
     endpoint.stripe.show(another, "succeeded")
-    endpoint.dynamodb.tables["payments"].clear()
-    endpoint.payments.now += LOOKUP_AGE_SECONDS
-    endpoint.payments.charge()
-    endpoint.stripe.refund_by_hand(another, 3000)
-    before = endpoint.row
+    endpoint.dynamodb.tables[PAYMENTS].clear()
+    endpoint.now += LOOKUP_AGE_SECONDS
+    endpoint.deliver()
+    endpoint.stripe.refund_by_hand(another, AMOUNT_MINOR)
+    before = endpoint.payment()
     for each in (another, "pi_0"):
         assert endpoint.send(endpoint.stripe.show(each, "succeeded")) == 200
-    assert (endpoint.row, before.state) == (before, PaymentState.NEEDS_REVIEW)
+    assert (endpoint.payment(), before.state) == (before, PaymentState.NEEDS_REVIEW)
 
 
-def test_the_requested_cancellation_of_a_failed_authentication_stays_unfinished(endpoint: WebhookHarness) -> None:
+def test_the_requested_cancellation_of_a_failed_authentication_stays_unfinished(endpoint: Endpoint) -> None:
     """DECLINED would take the row out of the index, where the reconciler finds it to finish the cancellation."""
     endpoint.at_the_bank()
-    assert endpoint.payments.request_cancel(card=ASKS_FOR_ACTION) is Cancellation.CANCELING
-    before = endpoint.row.state
+    assert endpoint.request_cancel(payment_method=ASKS_FOR_ACTION) is Cancellation.CANCELING
+    before = endpoint.payment().state
     assert endpoint.send(endpoint.stripe.show("pi_0", "requires_payment_method")) == 200
-    assert endpoint.row.state is before
-    endpoint.payments.now += endpoint.payments.bounds.lease_seconds
-    assert endpoint.payments.reconcile()
-    assert endpoint.row.state is PaymentState.CANCELED
+    assert endpoint.payment().state is before
+    endpoint.now += BOUNDS.lease_seconds
+    assert endpoint.reconcile()
+    assert endpoint.payment().state is PaymentState.CANCELED
 
 
 OF_NO_INTEREST = {
@@ -310,7 +315,7 @@ OF_NO_INTEREST = {
 
 
 @pytest.mark.parametrize("event", OF_NO_INTEREST.values(), ids=OF_NO_INTEREST.keys())
-def test_an_event_of_no_interest_is_acknowledged(endpoint: WebhookHarness, event: Event) -> None:
+def test_an_event_of_no_interest_is_acknowledged(endpoint: Endpoint, event: Event) -> None:
     """Without a request to anybody, and with a line in the log: refused, it would be sent again for days. Its signature
     counts all the same."""
     assert endpoint.send(event) == 200
@@ -322,7 +327,7 @@ def test_an_event_of_no_interest_is_acknowledged(endpoint: WebhookHarness, event
 @pytest.mark.parametrize(
     "type_", ["payment_intent.succeeded", "charge.refunded", "charge.dispute.created", "refund.failed"]
 )
-def test_a_thin_event_is_applied_by_its_related_object(endpoint: WebhookHarness, type_: str) -> None:
+def test_a_thin_event_is_applied_by_its_related_object(endpoint: Endpoint, type_: str) -> None:
     """One request shows the object as it is; the rest is as with any other event."""
     endpoint.paid_at_the_bank()
     events = [
@@ -337,33 +342,33 @@ def test_a_thin_event_is_applied_by_its_related_object(endpoint: WebhookHarness,
     assert endpoint.send(thin(event)) == 200
     retrieved = {"p": "retrieve", "c": "dispute" if "dispute" in type_ else "charge", "r": "refund"}[type_[0]]
     assert endpoint.stripe.operations[0] == retrieved
-    assert (endpoint.row.state, endpoint.row.amount_refunded_minor) == (PaymentState.SUCCEEDED, 0)
-    assert (endpoint.row.disputes != {}) is (retrieved == "dispute")
+    assert (endpoint.payment().state, endpoint.payment().amount_refunded_minor) == (PaymentState.SUCCEEDED, 0)
+    assert (endpoint.payment().disputes != {}) is (retrieved == "dispute")
     assert endpoint.counted[-1] == "EventProcessed"
     received = endpoint.received.read()
     assert received is not None
     assert received.newest_event_at == event["created"]
 
 
-def test_a_thin_event_that_cannot_be_applied_is_sent_again(endpoint: WebhookHarness) -> None:
+def test_a_thin_event_that_cannot_be_applied_is_sent_again(endpoint: Endpoint) -> None:
     """Stripe does not answer, its rate limit is reached, or the object is another account's: 503. An event of ours that
     is not understood is an alarm, and no 2xx either."""
     event = thin(endpoint.paid_at_the_bank())
     endpoint.stripe.failing["retrieve"] = NO_ANSWER
     assert endpoint.send(event) == 503
     endpoint.stripe.failing.clear()
-    endpoint.payments.rate = RateOf(EmptyBucket())
+    endpoint.rate = RateOf(EmptyBucket())
     assert endpoint.send(event) == 503
-    endpoint.payments.rate = NO_RATE_LIMIT
+    endpoint.rate = NO_RATE_LIMIT
     assert endpoint.send(thin(endpoint.stripe.webhooks[-1], id="pi_of_another_account")) == 503
     assert endpoint.counted[-1] == "Alarm"
     assert endpoint.send({**event, "related_object": {"id": "x", "type": "customer"}}) == 500
     assert endpoint.counted[-1] == "Alarm"
     assert endpoint.send(event) == 200
-    assert endpoint.row.state is PaymentState.SUCCEEDED
+    assert endpoint.payment().state is PaymentState.SUCCEEDED
 
 
-def test_a_live_event_in_a_sandbox_is_deferred(endpoint: WebhookHarness) -> None:
+def test_a_live_event_in_a_sandbox_is_deferred(endpoint: Endpoint) -> None:
     """With an alarm, and nothing is asked or changed: the endpoint, or our key, is another environment's."""
     event = endpoint.paid_at_the_bank()
     rows = str(endpoint.dynamodb.tables)
@@ -376,7 +381,7 @@ def test_a_live_event_in_a_sandbox_is_deferred(endpoint: WebhookHarness) -> None
 # ---------------------------------------------------------------- how new the newest event is
 
 
-def test_the_newest_events_time_is_stored_at_most_once_a_minute(endpoint: WebhookHarness) -> None:
+def test_the_newest_events_time_is_stored_at_most_once_a_minute(endpoint: Endpoint) -> None:
     """By each execution environment; an older event changes nothing, nor does one that has to be sent again."""
     event = endpoint.paid_at_the_bank()
     endpoint.stripe.failing["retrieve"] = NO_ANSWER
@@ -392,47 +397,47 @@ def test_the_newest_events_time_is_stored_at_most_once_a_minute(endpoint: Webhoo
 # ---------------------------------------------------------------- refunds
 
 
-def make_refund(endpoint: WebhookHarness) -> None:
+def make_refund(endpoint: Endpoint) -> None:
     """The row of our refund re_0, which succeeded."""
     request = FrozenRefund(order_id("a"), REFUND_ID, 1, 1000, "EUR", "pi_0", T0)
-    store = endpoint.payments.refund_store
+    store = endpoint.refund_store
     store.claim(request, correlation_id="c", owner="w", now=T0, lease_seconds=30)
     refund = store.read(order_id("a"), REFUND_ID)
     assert refund is not None
     assert store.finalize_unclaimed(refund, FinalizeRefund(RefundState.SUCCEEDED, "re_0"), now=T0)
 
 
-def test_a_refund_made_by_hand_shows_on_the_row(endpoint: WebhookHarness) -> None:
+def test_a_refund_made_by_hand_shows_on_the_row(endpoint: Endpoint) -> None:
     """By the metadata that Stripe copies to the charge, and as Stripe shows it by now, whatever comes late."""
     endpoint.paid()
-    first, second = endpoint.stripe.refund_by_hand("pi_0", 1000), endpoint.stripe.refund_by_hand("pi_0", 2000)
+    first, second = endpoint.stripe.refund_by_hand("pi_0", 1000), endpoint.stripe.refund_by_hand("pi_0", 99)
     assert endpoint.send(second) == 200
-    written = endpoint.row
-    assert (written.state, written.amount_refunded_minor) == (PaymentState.SUCCEEDED, 3000)
+    written = endpoint.payment()
+    assert (written.state, written.amount_refunded_minor) == (PaymentState.SUCCEEDED, AMOUNT_MINOR)
     assert endpoint.send(first) == 200
-    assert endpoint.row == written
+    assert endpoint.payment() == written
     assert endpoint.counted == ["ChargeRefunded", "EventProcessed", "EventProcessed"]
 
 
 @pytest.mark.parametrize("metadata", [{}, {"order_id": order_id("a"), "refund_id": REFUND_ID}], ids=["by hand", "ours"])
 @pytest.mark.parametrize("disordered", [False, True])
 def test_a_refund_that_fails_is_refunded_no_more(
-    endpoint: WebhookHarness, metadata: dict[str, str], disordered: bool
+    endpoint: Endpoint, metadata: dict[str, str], disordered: bool
 ) -> None:
     """The sum falls, whichever event comes first; one by hand names no order, its PaymentIntent does."""
     endpoint.paid()
-    made, others = endpoint.stripe.refund_by_hand("pi_0", 1000, **metadata), endpoint.stripe.refund_by_hand("pi_0", 200)
+    made, others = endpoint.stripe.refund_by_hand("pi_0", 1000, **metadata), endpoint.stripe.refund_by_hand("pi_0", 99)
     endpoint.send(others if disordered else made)
-    assert endpoint.row.amount_refunded_minor == 1200
+    assert endpoint.payment().amount_refunded_minor == AMOUNT_MINOR
     assert endpoint.send(endpoint.stripe.refund_fails("re_0")) == 200
-    assert endpoint.row.amount_refunded_minor == 200
+    assert endpoint.payment().amount_refunded_minor == 99
     assert endpoint.send(made if disordered else others) == 200
-    assert endpoint.row.amount_refunded_minor == 200
+    assert endpoint.payment().amount_refunded_minor == 99
 
 
 @pytest.mark.parametrize("kind", ["refund.updated", "refund.failed"])
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_a_refund_of_ours_that_fails_is_failed(endpoint: WebhookHarness, kind: str, is_lost: bool) -> None:
+def test_a_refund_of_ours_that_fails_is_failed(endpoint: Endpoint, kind: str, is_lost: bool) -> None:
     """Its row, or the row that is written again if it was lost. The alarm comes before the write, and only then."""
     endpoint.paid()
     endpoint.send(endpoint.stripe.webhooks[-1])
@@ -444,17 +449,17 @@ def test_a_refund_of_ours_that_fails_is_failed(endpoint: WebhookHarness, kind: s
     assert "Alarm" in endpoint.counted
     endpoint.counted.clear()
     assert [endpoint.send(event), endpoint.send(event)] == [200, 200]
-    refund = endpoint.payments.refund_store.read(order_id("a"), REFUND_ID)
+    refund = endpoint.refund_store.read(order_id("a"), REFUND_ID)
     assert refund is not None
     assert (refund.state, refund.failure_code) == (RefundState.FAILED, "lost_or_stolen_card")
     assert endpoint.counted.count("Alarm") == 1
 
 
-def test_a_sum_that_fell_while_it_was_written_is_read_again(endpoint: WebhookHarness) -> None:
+def test_a_sum_that_fell_while_it_was_written_is_read_again(endpoint: Endpoint) -> None:
     """The event of the failure is applied in between, and finds nothing to write: the row shows no refund yet."""
     endpoint.paid()
     made = endpoint.stripe.refund_by_hand("pi_0", 1000)
-    record, failed = endpoint.payments.store.record_refunded, list[Event]()
+    record, failed = endpoint.store.record_refunded, list[Event]()
 
     def fails_meanwhile(*given: Any, now: int) -> bool:
         if not failed:
@@ -462,18 +467,18 @@ def test_a_sum_that_fell_while_it_was_written_is_read_again(endpoint: WebhookHar
             endpoint.send(failed[0])
         return record(*given, now=now)
 
-    object.__setattr__(endpoint.payments.store, "record_refunded", fails_meanwhile)
+    object.__setattr__(endpoint.store, "record_refunded", fails_meanwhile)
     assert endpoint.send(made) == 200
-    assert (len(failed), endpoint.row.amount_refunded_minor) == (1, 0)
+    assert (len(failed), endpoint.payment().amount_refunded_minor) == (1, 0)
 
 
-def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: WebhookHarness) -> None:
+def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: Endpoint) -> None:
     """The second charge of an order was refunded by hand: the first is still paid."""
     endpoint.paid()
     another = endpoint.another_payment_intent()
     endpoint.stripe.show(another, "succeeded")
-    assert endpoint.send(endpoint.stripe.refund_by_hand(another, 3000)) == 200
-    assert endpoint.row.amount_refunded_minor == 0
+    assert endpoint.send(endpoint.stripe.refund_by_hand(another, AMOUNT_MINOR)) == 200
+    assert endpoint.payment().amount_refunded_minor == 0
     assert endpoint.counted == ["ChargeEventOfAnotherPaymentIntent", "EventProcessed"]
 
 
@@ -483,62 +488,62 @@ STATUSES = ("warning_needs_response", "needs_response", "under_review", "lost", 
 
 
 @pytest.mark.parametrize("order", [STATUSES, STATUSES[::-1], (STATUSES[-1], *STATUSES)], ids=["old", "new", "last"])
-def test_an_event_of_a_dispute_shows_what_stripe_says_by_now(endpoint: WebhookHarness, order: tuple[str, ...]) -> None:
+def test_an_event_of_a_dispute_shows_what_stripe_says_by_now(endpoint: Endpoint, order: tuple[str, ...]) -> None:
     """Whichever comes last, and each twice. The PaymentIntent names the order."""
     endpoint.paid()
     events = {status: endpoint.stripe.disputed("pi_0", status) for status in STATUSES}
     for status in order:
         assert [endpoint.send(events[status]) for _ in range(2)] == [200, 200]
-        assert endpoint.payments.item()["dispute_status"] == {"S": "won"}
+        assert endpoint.row()["dispute_status"] == "won"
     assert "Alarm" not in endpoint.counted
 
 
 @pytest.mark.parametrize("status", [*STATUSES, "warning_under_review", "appeal_under_review", "prevented"])
-def test_a_dispute_is_an_alarm_whenever_it_needs_a_response(endpoint: WebhookHarness, status: str) -> None:
+def test_a_dispute_is_an_alarm_whenever_it_needs_a_response(endpoint: Endpoint, status: str) -> None:
     """Once for each time; also if it was closed before, and is appealed."""
     endpoint.paid()
     endpoint.send(endpoint.stripe.disputed("pi_0", "lost"))
     event = endpoint.stripe.disputed("pi_0", status)
     endpoint.send(event)
     endpoint.send(event)
-    assert endpoint.payments.item()["dispute_status"] == {"S": status}
+    assert endpoint.row()["dispute_status"] == status
     assert endpoint.counted.count("Alarm") == status.endswith("needs_response")
     assert endpoint.counted.count("ChargeDisputed") == status.endswith("needs_response")
     for line in (line for line in endpoint.log.lines if line["level"] == "ERROR"):
         assert (line["order_id"], line["payment_intent_id"]) == (order_id("a"), "pi_0")
 
 
-def test_the_row_shows_the_dispute_that_is_most_urgent(endpoint: WebhookHarness) -> None:
+def test_the_row_shows_the_dispute_that_is_most_urgent(endpoint: Endpoint) -> None:
     """A charge may be disputed twice: each that needs a response is an alarm, and a closed one hides none."""
     endpoint.paid()
     shown = []
     for number, status in ((0, "needs_response"), (1, "needs_response"), (0, "under_review"), (1, "won"), (0, "lost")):
         endpoint.send(endpoint.stripe.disputed("pi_0", status, number))
-        shown.append((endpoint.payments.item()["dispute_status"]["S"], endpoint.counted.count("Alarm")))
+        shown.append((endpoint.row()["dispute_status"], endpoint.counted.count("Alarm")))
     needs = "needs_response"
     assert shown == [(needs, 1), (needs, 2), (needs, 2), ("under_review", 2), ("won", 2)]
 
 
-def test_a_dispute_is_an_alarm_before_it_is_written(endpoint: WebhookHarness) -> None:
+def test_a_dispute_is_an_alarm_before_it_is_written(endpoint: Endpoint) -> None:
     """So none is lost; one of a charge without a row of its own is an alarm as well."""
     endpoint.paid()
     event = endpoint.stripe.disputed("pi_0", "needs_response")
     fails_at_the_write(endpoint, event)
     assert endpoint.counted[:2] == ["ChargeDisputed", "Alarm"]
-    endpoint.dynamodb.tables["payments"].clear()
+    endpoint.dynamodb.tables[PAYMENTS].clear()
     endpoint.counted.clear()
     assert endpoint.send(event) == 200
     assert endpoint.counted.count("ChargeDisputed") == 1
-    assert endpoint.row.disputes == {"du_0": "needs_response"}
+    assert endpoint.payment().disputes == {"du_0": "needs_response"}
 
 
-def test_somebody_elses_dispute_is_acknowledged(endpoint: WebhookHarness) -> None:
+def test_somebody_elses_dispute_is_acknowledged(endpoint: Endpoint) -> None:
     """As of a charge without a PaymentIntent."""
     assert endpoint.send(dispute(None)) == 200
     assert endpoint.counted == ["ChargeEventIgnored", "EventProcessed"]
 
 
-def test_a_dispute_that_our_key_does_not_know_is_sent_again(endpoint: WebhookHarness) -> None:
+def test_a_dispute_that_our_key_does_not_know_is_sent_again(endpoint: Endpoint) -> None:
     """The key may be another account's for a while: an alarm, and nothing is dropped."""
     endpoint.paid()
     event = endpoint.stripe.disputed("pi_0", "needs_response")
@@ -547,7 +552,7 @@ def test_a_dispute_that_our_key_does_not_know_is_sent_again(endpoint: WebhookHar
     assert {"EventUnknownToStripe", "Alarm"} <= set(endpoint.counted)
     endpoint.stripe.account = 0
     assert endpoint.send(event) == 200
-    assert endpoint.payments.item()["dispute_status"] == {"S": "needs_response"}
+    assert endpoint.row()["dispute_status"] == "needs_response"
 
 
 # ---------------------------------------------------------------- whom an event is taken from
@@ -570,7 +575,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS.keys())
-def test_what_stripe_did_not_sign_is_refused(endpoint: WebhookHarness, header: Any) -> None:
+def test_what_stripe_did_not_sign_is_refused(endpoint: Endpoint, header: Any) -> None:
     """400, the same for every reason, and nothing is asked or changed."""
     body = body_of(endpoint.paid_at_the_bank())
     rows = str(endpoint.dynamodb.tables)
@@ -587,13 +592,13 @@ def test_what_stripe_did_not_sign_is_refused(endpoint: WebhookHarness, header: A
 
 
 @pytest.mark.parametrize("body", ["", "no Base64!", base64.b64encode(b"\xff\xfe").decode()])
-def test_a_body_that_cannot_be_read_is_refused(endpoint: WebhookHarness, body: str) -> None:
+def test_a_body_that_cannot_be_read_is_refused(endpoint: Endpoint, body: str) -> None:
     """As any other that Stripe did not sign."""
     assert endpoint.request(body, "t=1,v1=a", encoded=True)[0] == 400
 
 
 @pytest.mark.parametrize("encoded", [False, True])
-def test_the_body_is_verified_as_it_came(endpoint: WebhookHarness, encoded: bool) -> None:
+def test_the_body_is_verified_as_it_came(endpoint: Endpoint, encoded: bool) -> None:
     """White space, escapes and the order of names are Stripe's; the gateway in between may encode it. A signature is
     good for five minutes, Stripe's own tolerance."""
     event = endpoint.paid_at_the_bank()
@@ -601,7 +606,7 @@ def test_the_body_is_verified_as_it_came(endpoint: WebhookHarness, encoded: bool
     body = f"\n {escaped}".replace('"evt', '"\\u0065vt') + " \t\n"
     sent = base64.b64encode(body.encode()).decode() if encoded else body
     assert endpoint.request(sent, signed(body, age_seconds=290), encoded=encoded)[0] == 200
-    assert endpoint.row.state is PaymentState.SUCCEEDED
+    assert endpoint.payment().state is PaymentState.SUCCEEDED
 
 
 OURS, NEW = STRIPE_WEBHOOK_SECRET, "whsec_new"
@@ -620,7 +625,7 @@ OURS, NEW = STRIPE_WEBHOOK_SECRET, "whsec_new"
     ],
 )
 def test_while_the_secret_is_rotated_each_is_good(
-    endpoint: WebhookHarness, cached: tuple[str, ...], signers: tuple[str, ...], status: int
+    endpoint: Endpoint, cached: tuple[str, ...], signers: tuple[str, ...], status: int
 ) -> None:
     """One endpoint signs with the old one and the new one, or two endpoints with one each: any that is ours is good."""
     event = endpoint.paid_at_the_bank()
@@ -628,7 +633,7 @@ def test_while_the_secret_is_rotated_each_is_good(
     assert endpoint.send(event, header=",".join(signed(body_of(event), each) for each in signers)) == status
 
 
-def test_a_secret_that_was_rotated_a_moment_ago_refuses_no_event(endpoint: WebhookHarness) -> None:
+def test_a_secret_that_was_rotated_a_moment_ago_refuses_no_event(endpoint: Endpoint) -> None:
     """The first event that it does not verify has it read again."""
     event = endpoint.paid_at_the_bank()
     endpoint.secrets.actual = (NEW,)
@@ -637,7 +642,7 @@ def test_a_secret_that_was_rotated_a_moment_ago_refuses_no_event(endpoint: Webho
 
 
 @pytest.mark.parametrize("placeholder", ["later", "", "whsec_", "whsec_..."])
-def test_a_placeholder_verifies_nothing(endpoint: WebhookHarness, placeholder: str) -> None:
+def test_a_placeholder_verifies_nothing(endpoint: Endpoint, placeholder: str) -> None:
     """Anybody can guess it. Until a signing secret is stored, everything is answered with 503 and an alarm: Stripe
     sends it again. As the previous version it is refused like any other guess."""
     event = endpoint.paid_at_the_bank()
@@ -651,7 +656,7 @@ def test_a_placeholder_verifies_nothing(endpoint: WebhookHarness, placeholder: s
     assert endpoint.send(event) == 200
 
 
-def test_nothing_sensitive_is_logged(endpoint: WebhookHarness, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_sensitive_is_logged(endpoint: Endpoint, capsys: pytest.CaptureFixture[str]) -> None:
     """No secret, no signature, no body, no client secret: not of a good event, a forged one, or one that fails."""
     body = body_of(endpoint.paid_at_the_bank())
     good, forged = signed(body), signature(body, "whsec_guessed", 4102444800)
@@ -672,7 +677,7 @@ def test_nothing_sensitive_is_logged(endpoint: WebhookHarness, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("failing", ["dynamodb GetItem", "dynamodb UpdateItem", "dynamodb PutItem", "retrieve"])
-def test_what_cannot_be_applied_is_deferred(endpoint: WebhookHarness, failing: str) -> None:
+def test_what_cannot_be_applied_is_deferred(endpoint: Endpoint, failing: str) -> None:
     """503: when it is sent again, it is applied."""
     event = endpoint.paid_at_the_bank()
     endpoint.io.failing = failing
@@ -683,12 +688,12 @@ def test_what_cannot_be_applied_is_deferred(endpoint: WebhookHarness, failing: s
     endpoint.io.failing = ""
     endpoint.stripe.failing.clear()
     assert endpoint.send(event) == 200
-    assert endpoint.row.state is PaymentState.SUCCEEDED
+    assert endpoint.payment().state is PaymentState.SUCCEEDED
     assert endpoint.counted.count("Reconciled.SUCCEEDED") == 1
 
 
 @pytest.mark.parametrize("wrong", [WRONG_KEY, None])
-def test_a_wrong_key_is_an_alarm_and_loses_no_event(endpoint: WebhookHarness, wrong: Any) -> None:
+def test_a_wrong_key_is_an_alarm_and_loses_no_event(endpoint: Endpoint, wrong: Any) -> None:
     """Of no account, or of another one, to which the PaymentIntent is unknown."""
     event = endpoint.paid_at_the_bank()
     if wrong:
@@ -700,28 +705,26 @@ def test_a_wrong_key_is_an_alarm_and_loses_no_event(endpoint: WebhookHarness, wr
     endpoint.stripe.failing.clear()
     endpoint.stripe.account = 0
     assert endpoint.send(event) == 200
-    assert endpoint.row.state is PaymentState.SUCCEEDED
+    assert endpoint.payment().state is PaymentState.SUCCEEDED
 
 
 @pytest.mark.parametrize(
     ("asked", "times", "status"),
     [("retrieve", 2, 200), ("retrieve", 3, 503), ("refunds", 3, 503), ("disputes", 3, 503)],
 )
-def test_a_row_that_changes_meanwhile_is_read_again(
-    endpoint: WebhookHarness, asked: str, times: int, status: int
-) -> None:
+def test_a_row_that_changes_meanwhile_is_read_again(endpoint: Endpoint, asked: str, times: int, status: int) -> None:
     """Immediately; if it keeps changing, Stripe sends the event again."""
     event = endpoint.paid_at_the_bank()
     if asked != "retrieve":
         endpoint.send(event)
         refunded, disputed = endpoint.stripe.refund_by_hand("pi_0", 1000), endpoint.stripe.disputed("pi_0", "lost")
         event = refunded if asked == "refunds" else disputed
-    changes = meanwhile(lambda: endpoint.payments.store.reemit_outcome(endpoint.row, now=T0))
+    changes = meanwhile(lambda: endpoint.store.reemit_outcome(endpoint.payment(), now=T0))
     endpoint.stripe.next(asked, *[changes] * times)
     assert [endpoint.send(event), endpoint.send(event)] == [status, 200]
-    assert endpoint.row.state is PaymentState.SUCCEEDED
-    assert endpoint.row.amount_refunded_minor == (1000 if asked == "refunds" else 0)
-    assert endpoint.row.disputes == ({"du_0": "lost"} if asked == "disputes" else {})
+    assert endpoint.payment().state is PaymentState.SUCCEEDED
+    assert endpoint.payment().amount_refunded_minor == (1000 if asked == "refunds" else 0)
+    assert endpoint.payment().disputes == ({"du_0": "lost"} if asked == "disputes" else {})
 
 
 def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -744,7 +747,7 @@ def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample, mo
 
 
 @pytest.mark.parametrize("name", SAMPLES["stripe_webhook"])
-def test_each_sample_is_what_its_name_says(endpoint: WebhookHarness, name: str) -> None:
+def test_each_sample_is_what_its_name_says(endpoint: Endpoint, name: str) -> None:
     """They are signed for the year 2100 with the local run's secret: Stripe's verifier refuses only what is old."""
     status = endpoint.resolve(endpoint.sample(f"stripe_webhook/{name}"))[0]
     assert status == SAMPLES["stripe_webhook"][name]

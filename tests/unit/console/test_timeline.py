@@ -17,7 +17,7 @@ from onecharge.payments.charges.protocol import StripeIntent
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from ops.facts import Facts, IntentFacts, StripeFacts
 from ops.story import story
-from tests.support import builders
+from tests.shop import builders
 
 ORDER_ID = "ord_" + "a" * 32
 OTHER_ID = "ord_" + "b" * 32

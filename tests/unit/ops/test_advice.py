@@ -9,7 +9,7 @@ from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from ops.dlq_advice import Action, advise_outcome, advise_refund, advise_request
-from tests.support.builders import ORDER_ID, T0, order
+from tests.shop.builders import ORDER_ID, T0, order
 
 REDRIVE, DISCARD, KEEP = Action.REDRIVE, Action.DISCARD, Action.KEEP
 PLACED_AT = datetime.fromtimestamp(T0, UTC)
@@ -18,7 +18,7 @@ Status = OrderStatus
 
 
 def stored(status: OrderStatus = Status.PENDING, **changes: Any) -> StoredOrder:
-    """The stored order of tests/support/builders.py."""
+    """The stored order of tests/shop/builders.py."""
     details = {"placed_at": PLACED_AT.isoformat(), "fingerprint": "f", "correlation_id": "c", "status": status}
     return StoredOrder.model_validate({**order().model_dump(), **details, **changes})
 

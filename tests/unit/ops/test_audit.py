@@ -17,8 +17,8 @@ from onecharge.payments.refunds.store import RefundStore
 from ops.audit import DIFFERENCES_MAX, Audited, compare
 from ops.books import Booked, Kind, StripeBooks, booked_of
 from refund_charge.refund import refund_charge
+from tests.shop.tools import refund_tools
 from tests.support.operated_stack import OperatedStack
-from tests.support.tools import refund_tools
 
 REFUND_ID = "rfd_" + "b" * 32
 DAY = timedelta(days=1)

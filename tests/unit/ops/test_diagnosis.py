@@ -25,8 +25,8 @@ from ops.facts import Facts, IntentFacts, RefundFacts, StripeFacts, Unread
 from ops.failed_records import FailedRecord
 from ops.findings import Cause, Finding, Severity
 from ops.story import story
-from tests.support import builders
-from tests.support.builders import ORDER_ID, T0
+from tests.shop import builders
+from tests.shop.builders import ORDER_ID, T0
 
 NOW = T0
 REFUND_ID = "rfd_" + "b" * 32

@@ -23,7 +23,7 @@ from ops.resolutions import (
     decide_refund,
     decide_resolution,
 )
-from tests.support import builders
+from tests.shop import builders
 
 REVIEW, SUCCEEDED = PaymentState.NEEDS_REVIEW, PaymentState.SUCCEEDED
 PAID, RETRY, CANCEL, SECOND = Resolution

@@ -6,7 +6,7 @@ from onecharge.orders.republication import RepublishCheckpoint, republications_d
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from ops import schedule
 from ops.output import duration_of
-from tests.support.builders import T0, payment
+from tests.shop.builders import T0, payment
 from tests.support.harness import PROJECT
 
 NOW = T0

@@ -59,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-class Shop:
+class WebhookStack:
     """A deployed stack, its secret, and its Stripe account."""
 
     def __init__(self, stripe_base: str) -> None:
@@ -109,10 +109,10 @@ class Shop:
 
 
 @pytest.fixture
-def shop(aws: None, stripe_base: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+def shop(aws: None, stripe_base: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookStack]:
     monkeypatch.setattr(webhook, "PATIENCE_SECONDS", 0)
     monkeypatch.delenv("API_URL", raising=False)
-    shop = Shop(stripe_base)
+    shop = WebhookStack(stripe_base)
     thread = Thread(target=shop.receiver.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     yield shop
@@ -121,14 +121,14 @@ def shop(aws: None, stripe_base: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
     thread.join()
 
 
-def test_a_dry_run_changes_nothing(shop: Shop) -> None:
+def test_a_dry_run_changes_nothing(shop: WebhookStack) -> None:
     """It says what would be done."""
     found = shop.run("create")
     assert (found["status"], shop.endpoints, shop.secret) == (1, [], "later")
     assert "would create" in found["message"]
 
 
-def test_the_endpoint_has_exactly_what_is_handled(shop: Shop) -> None:
+def test_the_endpoint_has_exactly_what_is_handled(shop: WebhookStack) -> None:
     """Its URL, event types and API version; its secret is stored, and the stack takes what it signs."""
     assert shop.create()["status"] == 0
     [made] = shop.endpoints
@@ -140,7 +140,7 @@ def test_the_endpoint_has_exactly_what_is_handled(shop: Shop) -> None:
     assert (again["status"], again["action"], len(shop.endpoints)) == (0, "none", 1)
 
 
-def test_an_endpoint_that_differs_is_corrected(shop: Shop) -> None:
+def test_an_endpoint_that_differs_is_corrected(shop: WebhookStack) -> None:
     """Event types that are missing or needless, and one that was disabled; its secret stays."""
     shop.create()
     [made], secret = shop.endpoints, shop.secret
@@ -155,7 +155,7 @@ def test_an_endpoint_that_differs_is_corrected(shop: Shop) -> None:
     assert shop.secret == secret
 
 
-def test_an_endpoint_whose_secret_is_unknown_is_made_again(shop: Shop) -> None:
+def test_an_endpoint_whose_secret_is_unknown_is_made_again(shop: WebhookStack) -> None:
     """It was made by hand, or its secret was not stored before the command was killed: Stripe shows it only once."""
     shop.create()
     [first] = shop.endpoints
@@ -168,7 +168,7 @@ def test_an_endpoint_whose_secret_is_unknown_is_made_again(shop: Shop) -> None:
     assert shop.create()["action"] == "none"
 
 
-def test_an_endpoint_of_another_api_version_is_replaced(shop: Shop) -> None:
+def test_an_endpoint_of_another_api_version_is_replaced(shop: WebhookStack) -> None:
     """The version of an endpoint cannot be changed."""
     other: Any = {"url": shop.receiver.url, "enabled_events": list(EVENT_TYPES), "api_version": "2025-09-30.clover"}
     shop.stack.stripe.v1.webhook_endpoints.create(other)
@@ -179,7 +179,7 @@ def test_an_endpoint_of_another_api_version_is_replaced(shop: Shop) -> None:
     assert enabled.api_version == STRIPE_VERSION
 
 
-def test_another_endpoint_of_the_account_is_left_alone(shop: Shop) -> None:
+def test_another_endpoint_of_the_account_is_left_alone(shop: WebhookStack) -> None:
     """The account may have others."""
     other: Any = {"url": "https://other.example/hook", "enabled_events": ["*"]}
     theirs = shop.stack.stripe.v1.webhook_endpoints.create(other)
@@ -188,7 +188,7 @@ def test_another_endpoint_of_the_account_is_left_alone(shop: Shop) -> None:
     assert theirs.id in shop.enabled
 
 
-def test_a_secret_that_cannot_be_stored_leaves_no_endpoint(shop: Shop) -> None:
+def test_a_secret_that_cannot_be_stored_leaves_no_endpoint(shop: WebhookStack) -> None:
     """Without its secret each of its events would be refused."""
     shop.parameters["StripeWebhookSecretArn"] = "arn:aws:secretsmanager:us-east-1:123456789012:secret:none-abcdef"
     with pytest.raises(Exception, match="ResourceNotFound"):
@@ -196,7 +196,7 @@ def test_a_secret_that_cannot_be_stored_leaves_no_endpoint(shop: Shop) -> None:
     assert shop.endpoints == []
 
 
-def test_a_rotation_replaces_the_endpoint_once_the_stack_takes_the_new_secret(shop: Shop) -> None:
+def test_a_rotation_replaces_the_endpoint_once_the_stack_takes_the_new_secret(shop: WebhookStack) -> None:
     """The previous secret is good for a day, for what is still on its way."""
     shop.create()
     [previous], first = shop.enabled, shop.secret
@@ -205,7 +205,7 @@ def test_a_rotation_replaces_the_endpoint_once_the_stack_takes_the_new_secret(sh
     assert shop.receiver.secrets() == (shop.secret, first)
 
 
-def test_a_leaked_secret_is_refused_immediately(shop: Shop) -> None:
+def test_a_leaked_secret_is_refused_immediately(shop: WebhookStack) -> None:
     """No version of the secret in Secrets Manager is the previous one."""
     shop.create()
     leaked = shop.secret
@@ -213,7 +213,7 @@ def test_a_leaked_secret_is_refused_immediately(shop: Shop) -> None:
     assert leaked not in shop.receiver.secrets()
 
 
-def test_no_event_is_lost_during_a_rotation(shop: Shop) -> None:
+def test_no_event_is_lost_during_a_rotation(shop: WebhookStack) -> None:
     """While both endpoints are enabled the stack takes what either signs; a stack that refuses keeps the first."""
     shop.create()
     [first] = shop.enabled
@@ -231,7 +231,7 @@ def test_no_event_is_lost_during_a_rotation(shop: Shop) -> None:
     assert set(shop.admin.deliver_webhooks()) == {200}
 
 
-def test_a_rotation_needs_an_endpoint(shop: Shop) -> None:
+def test_a_rotation_needs_an_endpoint(shop: WebhookStack) -> None:
     """And a dry run only says what it would do."""
     with pytest.raises(Problem, match="`webhook create` makes one"):
         shop.rotate()
@@ -241,7 +241,7 @@ def test_a_rotation_needs_an_endpoint(shop: Shop) -> None:
     assert (shop.enabled, shop.secret) == before
 
 
-def test_of_a_local_stack_the_url_is_named(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_local_stack_the_url_is_named(shop: WebhookStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """The address in its outputs is one of AWS's, and leads nowhere."""
     shop.stack.endpoint_url = "http://127.0.0.1:1"
     with pytest.raises(Problem, match="set API_URL"):

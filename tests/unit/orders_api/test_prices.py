@@ -5,8 +5,8 @@ from pydantic import TypeAdapter
 
 from onecharge.contract.money import AmountMinor, Currency, require_chargeable
 from orders_api import prices
+from tests.support.fixed_prices import PRICES
 from tests.support.orders_api import OTHER_CARD, Client, line, order
-from tests.support.prices import PRICES
 
 
 def test_an_order_costs_what_the_list_says(client: Client) -> None:

@@ -14,7 +14,7 @@ from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.refund import RefundSteps, RefundTools
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.time_bounds import TimeBounds
-from tests.support.builders import BOUNDS
+from tests.shop.builders import BOUNDS
 
 
 class Cancellation(StrEnum):
@@ -103,7 +103,13 @@ def refund_tools(
     )
 
 
-def reconcile_tools(charge: ChargeTools, refunds: RefundStore, steps: ReconcileSteps | None = None) -> ReconcileTools:
+def reconcile_tools(
+    charge: ChargeTools,
+    refunds: RefundStore,
+    steps: ReconcileSteps | None = None,
+    *,
+    requires_action_seconds: int = REQUIRES_ACTION_SECONDS,
+) -> ReconcileTools:
     """What an event, or a row, is reconciled with from now on: with the charge's clock, deadline and Stripe client."""
     refund = RefundTools(
         store=refunds,
@@ -113,4 +119,4 @@ def reconcile_tools(charge: ChargeTools, refunds: RefundStore, steps: ReconcileS
         lease_seconds=charge.lease_seconds,
         deadline=charge.deadline,
     )
-    return ReconcileTools(charge, refund, REQUIRES_ACTION_SECONDS, steps or ReconcileSteps())
+    return ReconcileTools(charge, refund, requires_action_seconds, steps or ReconcileSteps())

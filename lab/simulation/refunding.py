@@ -20,8 +20,7 @@ from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.parallel import one_after_another
 from refund_charge.refund import refund_charge
 from stripe_standin.refunds import Refund
-from tests.shop.dynamodb import Item
-from tests.shop.paid_order import (
+from tests.shop.builders import (
     DAY,
     HOUR,
     ORDER_ID,
@@ -33,9 +32,10 @@ from tests.shop.paid_order import (
     paid,
     requested,
 )
+from tests.shop.dynamodb import Item
 from tests.shop.stripe import REFUND_FAULTS, ShopStripe, client_of
+from tests.shop.tools import refund_tools
 from tests.support.silent import SILENT
-from tests.support.tools import refund_tools
 
 AMOUNTS_MINOR = (400, 400, 299)
 """Together all of the order's 1099."""

@@ -19,7 +19,7 @@ from stripe_standin.admin import LedgerCharge
 SKU, CURRENCY, PRICE = sold()
 """What is ordered of the shipped price list, and what one piece costs."""
 AMOUNT = 2 * PRICE
-"""What `Shop.order` costs."""
+"""What `DeployedShop.order` costs."""
 DECLINED_CARD = "pm_card_visa_chargeDeclinedInsufficientFunds"
 THREE_D_SECURE_CARD = "pm_card_threeDSecure2Required"
 # A delivery whose function has timed out comes back after the visibility timeout, 180 s at most: even then, on a busy
@@ -71,7 +71,7 @@ def forget_dead_letters(stack: Stack) -> None:
             drain(stack, url)
 
 
-class Shop:
+class DeployedShop:
     """A shop that uses the API of a deployed stack for one customer, and reads Stripe's ledger."""
 
     def __init__(self, stack: Stack, customer: str = "cus_e2e") -> None:

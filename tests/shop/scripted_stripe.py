@@ -100,7 +100,7 @@ LOST = answer_after(None)
 
 _OPERATIONS: Mapping[str, Mapping[str, str]] = {
     "payment_intents": {each: each for each in ("create", "confirm", "retrieve", "cancel", "search", "list")},
-    "refunds": {"list": "refunds", "retrieve": "refund"},
+    "refunds": {"create": "create refund", "list": "refunds", "retrieve": "refund"},
     "disputes": {"list": "disputes", "retrieve": "dispute"},
     "charges": {"retrieve": "charge"},
     "events": {"list": "events", "retrieve": "event"},

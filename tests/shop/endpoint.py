@@ -1,40 +1,20 @@
-"""stripe_webhook behind its route: signed events in, over a DynamoDB in memory and Stripe in process."""
+"""stripe_webhook behind its route, over a shop: signed events in."""
 
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
-from onecharge.payments.charges.protocol import Payment
-from onecharge.payments.stripe_events import NewestReceived, Received
-from onecharge.runtime.checkpoints import CheckpointStore
+from onecharge.payments.stripe_events import NewestReceived
 from stripe_standin.webhook_endpoints import signature
 from stripe_webhook.http_route import WebhookRoute
-from tests.shop.dynamodb import MemoryDynamoDB, NoFaults
+from tests.shop.scripted_stripe import ASKS_FOR_ACTION
+from tests.shop.shop import Shop
 from tests.shop.stripe import client_of
-from tests.support.harness import LambdaContext, Log, Sample
-from tests.support.payment_service import T0, PaymentService
-from tests.support.scripted_stripe import ASKS_FOR_ACTION
+from tests.support.harness import LambdaContext, Sample
 
 Event = dict[str, Any]
-
-
-class WatchedIo(NoFaults):
-    """Keeps what was asked of DynamoDB; one operation may be made to fail."""
-
-    def __init__(self) -> None:
-        super().__init__(T0)
-        self.asked: list[str] = []
-        self.failing = ""
-
-    def pause(self, where: str) -> None:
-        if not where.endswith("answered"):
-            self.asked.append(where)
-
-    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
-        return kinds[0] if where == self.failing else None
 
 
 @dataclass
@@ -56,41 +36,33 @@ class SigningSecrets:
 
 
 @dataclass
-class WebhookHarness:
-    """The function behind its route, with a Payments table and Stripe in process."""
+class Endpoint(Shop):
+    """A shop, and what Stripe sends to it."""
 
-    log: Log
-    sample: Sample
-    io: WatchedIo = field(default_factory=WatchedIo)
-    secrets: SigningSecrets = field(
-        default_factory=lambda: SigningSecrets((STRIPE_WEBHOOK_SECRET,), (STRIPE_WEBHOOK_SECRET,))
-    )
+    sample: Sample = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        keys = {"payments": ("order_id",), "refunds": ("order_id", "refund_id"), "payments-state": ("name",)}
-        self.dynamodb: Any = MemoryDynamoDB(keys=keys, io=self.io)
-        self.payments = PaymentService(self.dynamodb, self.log.logger)
-        self.stripe, self.counted = self.payments.stripe, self.payments.counted
-        self.received = CheckpointStore(self.dynamodb, "payments-state", Received)  # type: ignore[arg-type]  # Its methods, in memory.
+        super().__post_init__()
+        self.secrets = SigningSecrets((STRIPE_WEBHOOK_SECRET,), (STRIPE_WEBHOOK_SECRET,))
         self.route = WebhookRoute(
             secret=self.secrets,
-            make_tools=self.payments.reconcile_tools,
+            make_tools=self.reconcile_tools,
             is_live=lambda: False,
             newest=NewestReceived(self.received),
-            instruments=self.payments.instruments,
+            instruments=self.instruments(),
         )
 
     # ------------------------------------------------------------ what has happened before
 
     def at_the_bank(self) -> str:
         """The customer of order a has been sent to the bank; returns the PaymentIntent's id."""
-        self.payments.charge(card=ASKS_FOR_ACTION)
+        self.deliver(payment_method=ASKS_FOR_ACTION)
         self.counted.clear()
         return "pi_0"
 
     def paid(self) -> str:
         """Order a is paid; returns the PaymentIntent's id."""
-        self.payments.charge()
+        self.deliver()
         self.counted.clear()
         return "pi_0"
 
@@ -105,13 +77,10 @@ class WebhookHarness:
         made = client_of(self.stripe).v1.payment_intents.create(parameters)
         return str(made.id)
 
-    @property
-    def row(self) -> Payment:
-        return self.payments.row()
-
     # ------------------------------------------------------------ what Stripe sends
 
     def send(self, event: Event, **how: Any) -> int:
+        """Send the event, signed; returns the answer's status."""
         return self.post(body_of(event), **how)[0]
 
     def post(

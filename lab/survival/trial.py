@@ -2,7 +2,7 @@
 
     published_designs.py, designs.py   the Lambda functions, as deployed
     messaging.py                       SQS, SNS and the outbox's stream
-    world.py                           Lambda, the virtual clock and the operator who redrives
+    trial.py                           Lambda, the virtual clock and the operator who redrives
     faults.py                          which fault occurs, and when
     lab/simulation                 DynamoDB, Stripe and the random choices
 
@@ -33,8 +33,8 @@ from lab.survival.libraries import RetryingClient
 from lab.survival.messaging import TIMEOUT_SECONDS, Message, Messaging
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.runtime.queues import Delivery
+from tests.shop.builders import T0
 from tests.shop.dynamodb import Item, MemoryDynamoDB
-from tests.shop.paid_order import T0
 from tests.shop.stripe import ShopStripe, client_of
 
 _TTL_DELETES_WITHIN_SECONDS = 2 * DAY_SECONDS
@@ -73,7 +73,7 @@ _ORDER, _ORDER_AFTER_DEPLOY = _body("cus_1"), _body("cus_2")
 
 
 @dataclass
-class Worker:
+class Invocation:
     """One running invocation, in an execution environment of its own."""
 
     message: Message
@@ -104,8 +104,8 @@ class SurvivalWorld:
         self.timeline: list[tuple[int, str]] | None = [] if tracing else None
         self.injector = FaultInjector(fault, at)
         self.messaging = Messaging(design, self.now, self._note)
-        self.workers: list[Worker] = []
-        self.current: Worker | None = None
+        self.workers: list[Invocation] = []
+        self.current: Invocation | None = None
         self.unexpected_error: BaseException | None = None
         self.dynamodb = MemoryDynamoDB(keys=design.keys, io=self)
         self.stripe = ShopStripe(io=self, search_lag_seconds=_SEARCH_LAG_SECONDS)
@@ -284,10 +284,10 @@ class SurvivalWorld:
                 return False
             return not (result or {}).get("batchItemFailures")
 
-        self.workers.append(Worker(message, receipt_handle, self.time, greenlet(invoke)))
+        self.workers.append(Invocation(message, receipt_handle, self.time, greenlet(invoke)))
         self._note(f"{message.id} is received, {message.receives}.")
 
-    def _resume(self, worker: Worker) -> None:
+    def _resume(self, worker: Invocation) -> None:
         if worker.killed_at_waking:
             self._end(worker, "is killed at its timeout")
             return
@@ -304,7 +304,7 @@ class SurvivalWorld:
         if done and is_valid and worker.message in self.messaging.messages:
             self._delete_message(worker)
 
-    def _delete_message(self, worker: Worker) -> None:
+    def _delete_message(self, worker: Invocation) -> None:
         if self.scenario.kind is FaultKind.DELIVERED_AGAIN and self.injector.occurs():
             # A standard queue may redeliver at any time, a FIFO queue only after the visibility timeout.
             seconds = (1, 20, VISIBILITY_SECONDS)[self.choices.pick(3)]
@@ -314,7 +314,7 @@ class SurvivalWorld:
 
     # ------------------------------------------------------------ faults of workers and tables
 
-    def _fault_before_effect(self, worker: Worker) -> bool:
+    def _fault_before_effect(self, worker: Invocation) -> bool:
         """Whether a fault stops or pauses the worker before its next effect."""
         match self.scenario.kind:
             case FaultKind.CRASH if self.injector.occurs():
@@ -349,7 +349,7 @@ class SurvivalWorld:
             self._note("a deploy changes the metadata")
             message.body = _ORDER_AFTER_DEPLOY
 
-    def _end(self, worker: Worker, how: str) -> None:
+    def _end(self, worker: Invocation, how: str) -> None:
         self._note(f"{worker.message.id} {how} at {worker.label}")
         self.workers.remove(worker)
         self.current = worker
@@ -371,7 +371,7 @@ class SurvivalWorld:
     # ------------------------------------------------------------ helpers
 
     @property
-    def _worker(self) -> Worker:
+    def _worker(self) -> Invocation:
         assert self.current is not None
         return self.current
 

@@ -17,8 +17,8 @@ from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.http_api import Problem
 from orders_api.pay_again import PaymentRequest, make_attempt
 from orders_api.place_order import OrderRequest, store_order
+from tests.support.fixed_prices import price_of
 from tests.support.harness import Log, create_table
-from tests.support.prices import price_of
 from update_order.orders import update_order
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
@@ -31,7 +31,7 @@ ORDER = {
 
 
 @dataclass(frozen=True)
-class Shop:
+class OneOrder:
     """One order in a table of its own, and what the functions do with it."""
 
     client: Any

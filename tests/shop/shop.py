@@ -1,0 +1,374 @@
+"""One shop in one process: the deployed payment service over DynamoDB in memory, Stripe in process, and a clock.
+
+    shop = Shop()
+    shop.stripe.next("confirm", LOST)                    # Stripe charges, and its answer is lost
+    shop.deliver()                                       # charge_order handles the order's message
+    shop.passes()                                        # the lease expires
+    shop.deliver()
+    assert (shop.outcome, shop.stripe.charged) == (("SUCCEEDED", "pi_0"), ["pi_0"])
+
+Crashes and faults come where a test puts them: `crash_after`, `stripe.next`, `io.faults`, `io.at`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+
+from charge_order.app import handle
+from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
+from onecharge.contract.refunds import RefundRequestedEvent
+from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.cancel import cancel_payment
+from onecharge.payments.charges.charge import ChargeTools
+from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
+from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.instruments import Instruments
+from onecharge.payments.reconcile import ReconcileSteps, ReconcileTools, reconcile_row
+from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
+from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.refunds.refund import RefundTools
+from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.stripe_events import Received
+from onecharge.runtime.checkpoints import CheckpointStore
+from onecharge.runtime.consumer import Disposition
+from onecharge.runtime.dynamodb import from_item, to_item
+from onecharge.runtime.parallel import Parallel, one_after_another
+from reconcile.run import ReconcileRun
+from refund_charge.refund import refund_charge
+from stripe_standin.refunds import Refund
+from tests.shop.builders import (
+    BOUNDS,
+    INDEXES,
+    PAYMENT_INTENT,
+    PAYMENTS,
+    PAYMENTS_STATE,
+    REFUNDS,
+    T0,
+    TABLES,
+    order,
+    requested,
+)
+from tests.shop.dynamodb import Faults, MemoryDynamoDB
+from tests.shop.scripted_stripe import ScriptedStripe, killed, killed_after
+from tests.shop.stripe import client_of
+from tests.shop.tools import (
+    NO_RATE_LIMIT,
+    REQUIRES_ACTION_SECONDS,
+    Cancellation,
+    cancellation_of,
+    charge_tools,
+    reconcile_tools,
+    refund_tools,
+)
+from tests.support.harness import Log, create_table
+
+RUN_SECONDS = 240.0
+"""How long a run of the reconciler may take."""
+REFUND = requested(0, 400)
+"""The message of the first refund."""
+REFUND_ID = REFUND.data.refund_id
+
+
+def order_id(name: str) -> str:
+    """Of the order that a test calls by this name, or by its id."""
+    return name if name.startswith("ord_") else f"ord_{name:a>32}"
+
+
+def refund_with(**changes: Any) -> RefundRequestedEvent:
+    """The first refund's message with other data."""
+    return REFUND.model_copy(update={"data": REFUND.data.model_copy(update=changes)})
+
+
+def crash() -> None:
+    """The worker is gone."""
+    raise KeyboardInterrupt
+
+
+class ShopIo(Faults):
+    """The clock, and what happens at the boundaries to DynamoDB and Stripe."""
+
+    def __init__(self, now: int) -> None:
+        super().__init__(now)
+        self.at: dict[int | str, Callable[[], object]] = {}
+        """What happens once: at the boundary of this number, or at the next one of this name, as `stripe refund`."""
+        self.passed = 0
+        """How many boundaries were passed."""
+        self.asked: list[str] = []
+        """The requests to DynamoDB, as `dynamodb GetItem`."""
+        self.failing = ""
+        """A request that fails until this is changed."""
+
+    def pause(self, where: str) -> None:
+        happens = self.at.pop(self.passed, None) or self.at.pop(where, None)
+        self.passed += 1
+        if where.startswith("dynamodb") and not where.endswith("answered"):
+            self.asked.append(where)
+        if happens:
+            happens()
+
+    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
+        return kinds[0] if where == self.failing else super().fault(where, kinds)
+
+
+@dataclass
+class Shop:
+    """Its orders are called `a`, `b`, …; if a test names none, it is about order a."""
+
+    log: Log = field(default_factory=Log)
+    dynamodb: Any = None
+    """The client of DynamoDB; in memory, if none is given."""
+    ahead: int = 0
+    """How many seconds the next worker's clock is ahead."""
+    look_up_placed_before: int = 0
+    """What LookUpOrdersPlacedBefore is set to, as after a restore."""
+    requires_action_seconds: int = REQUIRES_ACTION_SECONDS
+    rate: Any = NO_RATE_LIMIT
+    refund_failing: Callable[[], Exception] | None = None
+    """Why the charge of a canceled order cannot be refunded now."""
+    parallel: Parallel = one_after_another
+    """How a run of the reconciler handles several rows."""
+    seconds_a_request: float = 0
+    """What each request to Stripe takes of that run's time."""
+    counted: list[str] = field(default_factory=list)
+    gauges: dict[str, float] = field(default_factory=dict)
+    refunded_as_canceled: list[tuple[str, str]] = field(default_factory=list)
+    """The canceled orders and their PaymentIntents that were refunded."""
+
+    def __post_init__(self) -> None:
+        self.io = ShopIo(T0 + 1)
+        self.dynamodb = self.dynamodb or MemoryDynamoDB(keys=TABLES, io=self.io, indexes=INDEXES)
+        self.stripe = ScriptedStripe(io=self.io)
+        self.gateway = StripeGateway(self.stripe.client(), one_after_another)
+        self.store = PaymentStore(self.dynamodb, PAYMENTS)
+        self.refund_store = RefundStore(self.dynamodb, REFUNDS)
+        self.checkpoints = CheckpointStore(self.dynamodb, PAYMENTS_STATE, ReconcileCheckpoint)
+        self.received = CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received)
+
+    # ------------------------------------------------------------ time
+
+    @property
+    def now(self) -> int:
+        return self.io.time
+
+    @now.setter
+    def now(self, now: float) -> None:
+        self.io.time = int(now)
+
+    def passes(self, seconds: int = BOUNDS.lease_seconds) -> None:
+        """So much time goes by: if not said otherwise, a lease expires."""
+        self.io.time += seconds
+        self.stripe.time_has_passed()
+
+    # ------------------------------------------------------------ what the functions work with
+
+    def instruments(self) -> Instruments:
+        """Of a worker that begins now."""
+        ahead = self.ahead
+        return Instruments(lambda: self.now + ahead, self.log.logger, self.counted.append)
+
+    def tools(self) -> ChargeTools:
+        """What a worker that begins now charges with."""
+        return charge_tools(
+            self.store,
+            self.gateway,
+            self.instruments(),
+            rate=self.rate,
+            look_up_placed_before=self.look_up_placed_before,
+        )
+
+    def refund_tools(self) -> RefundTools:
+        """What a worker that begins now refunds with: the Stripe key as it is now."""
+        return refund_tools(self.refund_store, StripeRefunds(self.stripe.client()), self.instruments())
+
+    def reconcile_tools(self) -> ReconcileTools:
+        """What an event, or a row, is reconciled with from now on."""
+        steps = ReconcileSteps(refund_canceled_order=self._refund_canceled_order)
+        seconds = self.requires_action_seconds
+        return reconcile_tools(self.tools(), self.refund_store, steps, requires_action_seconds=seconds)
+
+    def _refund_canceled_order(self, payment: Payment, intent: StripeIntent, _: object) -> None:
+        if self.refund_failing:
+            raise self.refund_failing()
+        self.refunded_as_canceled.append((payment.request.order_id, intent.payment_intent_id))
+
+    # ------------------------------------------------------------ the order service's messages
+
+    def order(self, name: str = "a", **changes: Any) -> OrderPlaced:
+        return order(**{"order_id": order_id(name), **changes})
+
+    def deliver(self, what: str | OrderPlacedEvent | CancelRequestedEvent = "a", **changes: Any) -> Disposition:
+        """One delivery of an order's message, with these changes of the order's data; or of another event."""
+        if isinstance(what, str):
+            what = OrderPlacedEvent.of(self.order(what, **changes), correlation_id="c")
+        return handle(what, self.tools())
+
+    def crash_before(self, operation: str, name: str = "a", **changes: Any) -> None:
+        """Deliver the message to a worker that is killed before this request to Stripe."""
+        self.stripe.next(operation, killed)
+        with suppress(KeyboardInterrupt):
+            self.deliver(name, **changes)
+
+    def crash_after(self, operation: str, name: str = "a", **changes: Any) -> None:
+        """The same, after Stripe has executed it: the row does not show that."""
+        self.stripe.next(operation, killed_after)
+        with suppress(KeyboardInterrupt):
+            self.deliver(name, **changes)
+
+    def cancel(self, **changes: Any) -> Cancellation:
+        """The customer's cancellation, while the customer waits."""
+        return cancellation_of(cancel_payment(self.order(**changes), self.tools(), correlation_id="c"))
+
+    def request_cancel(self, **changes: Any) -> Cancellation:
+        """The request is stored, and nothing is finished: Stripe's key cannot be read."""
+        asked = self.order(**changes)
+        payment = self.store.request_cancel(
+            FrozenRequest.of(asked),
+            attempt=asked.attempt,
+            payment_method=asked.payment_method,
+            correlation_id="c",
+            now=self.now,
+        )
+        return cancellation_of(payment)
+
+    def refund(self, event: RefundRequestedEvent = REFUND, *, ahead: int = 0) -> Disposition:
+        """One delivery of a refund's message, to a worker whose clock is this much ahead."""
+        self.ahead, before = ahead, self.ahead
+        tools, self.ahead = self.refund_tools(), before
+        return refund_charge(event, tools, self.store)
+
+    def lose_refund_answer(self) -> None:
+        """The refund is made, and its worker does not learn of it."""
+        self.io.faults["stripe_refund"] = "drop after"
+        self.refund()
+        assert self.refund_outcome == ("PENDING", [400])
+
+    # ------------------------------------------------------------ the scheduled run
+
+    def run(self, *, after_seconds: int = 0) -> Counter[str]:
+        """One run of the reconciler so much later; returns what it has counted."""
+        self.now += after_seconds
+        self.counted.clear()
+        already = len(self.stripe.requests)
+        ReconcileRun(
+            make_tools=self.reconcile_tools,
+            instruments=self.instruments(),
+            state=self.checkpoints,
+            received=self.received,
+            seconds_left=lambda: RUN_SECONDS - (len(self.stripe.requests) - already) * self.seconds_a_request,
+            gauge=self.gauges.__setitem__,
+            parallel=self.parallel,
+        ).run()
+        return Counter(self.counted)
+
+    def reconcile(self, name: str = "a") -> bool:
+        """What a run does with one row."""
+        return reconcile_row(self.payment(name), self.reconcile_tools())
+
+    @property
+    def checkpoint(self) -> ReconcileCheckpoint:
+        checkpoint = self.checkpoints.read()
+        assert checkpoint is not None
+        return checkpoint
+
+    # ------------------------------------------------------------ what happens at Stripe
+
+    def made_before(self, status: str | None = None, *, key: str | None = None, **changes: Any) -> str:
+        """Stripe has a PaymentIntent of order a that no row names; returns its id."""
+        request = FrozenRequest.of(self.order())
+        metadata = {"order_id": request.order_id, "customer_id": "cus_1", "placed_at": str(T0), "generation": "0"}
+        money = {"amount": request.amount_minor, "currency": request.currency.lower()}
+        key = key or f"another key {len(self.stripe.intents)}"
+        made = client_of(self.stripe).v1.payment_intents.create(
+            {**money, "metadata": metadata}, {"idempotency_key": key}
+        )
+        self.stripe.show(made.id, status, **changes)
+        return str(made.id)
+
+    def pay_at_the_bank(self, names: str) -> None:
+        """The customers of these orders authenticate: Stripe has an event of each, which no row shows."""
+        for name in names:
+            self.deliver(name, payment_method="pm_card_threeDSecure2Required")
+            self.stripe.show(str(self.payment(name).payment_intent_id), "succeeded")
+
+    def refund_by_hand(self, amount: int, **metadata: str) -> Refund:
+        """A person, or an earlier release, has made this refund."""
+        self.stripe.refund_in_dashboard(PAYMENT_INTENT, amount, **metadata)
+        return self.stripe.refunds[-1]
+
+    # ------------------------------------------------------------ the row of an order
+
+    def payment(self, name: str = "a") -> Payment:
+        payment = self.store.read(order_id(name))
+        assert payment is not None
+        return payment
+
+    def state(self, name: str = "a") -> PaymentState:
+        return self.payment(name).state
+
+    def row(self, name: str = "a") -> dict[str, Any]:
+        """The row's attributes, in plain Python values."""
+        key = to_item({"order_id": order_id(name)})
+        return from_item(self.dynamodb.get_item(TableName=PAYMENTS, Key=key, ConsistentRead=True)["Item"])
+
+    @property
+    def outcome(self) -> tuple[str, str | None]:
+        """The state of order a, and its PaymentIntent."""
+        row = self.row()
+        return row["state"], row.get("payment_intent_id")
+
+    def lose_row(self, name: str = "a") -> None:
+        self.dynamodb.delete_item(TableName=PAYMENTS, Key=to_item({"order_id": order_id(name)}))
+
+    def restore(self, row: dict[str, Any]) -> None:
+        """The table has this row, whatever was there."""
+        self.dynamodb.put_item(TableName=PAYMENTS, Item=to_item(row))
+
+    # ------------------------------------------------------------ the rows of refunds
+
+    @property
+    def refund_rows(self) -> list[dict[str, Any]]:
+        return [from_item(row) for row in self.dynamodb.tables.get(REFUNDS, {}).values()]
+
+    @property
+    def refund_row(self) -> dict[str, Any]:
+        [row] = self.refund_rows
+        return row
+
+    def lose_refund(self) -> None:
+        self.dynamodb.tables[REFUNDS].clear()
+
+    @property
+    def refunded(self) -> list[int]:
+        """The amounts that Stripe has refunded."""
+        return [each.amount for each in self.stripe.refunds if each.is_live]
+
+    @property
+    def refund_outcome(self) -> tuple[str, list[int]]:
+        """The refund's state, and the amounts that Stripe has refunded."""
+        return self.refund_row["state"], self.refunded
+
+
+def paid_shop() -> Shop:
+    """Order a is paid, and Stripe has forgotten the keys of its charge."""
+    shop = Shop()
+    shop.deliver()
+    shop.stripe.forget_keys()
+    # Stripe does not say which: a refusal that a key replays is never executed, and these may be.
+    shop.stripe.engine.behavior.stores_refused_refunds = False
+    shop.counted.clear()
+    shop.io.passed = 0
+    return shop
+
+
+def shop_on_moto(log: Log) -> Shop:
+    """Over the AWS that boto3's clients reach, with template.yaml's tables."""
+    dynamodb = boto3.client("dynamodb")
+    logical_ids = {PAYMENTS: "PaymentsTable", REFUNDS: "RefundsTable", PAYMENTS_STATE: "PaymentsStateTable"}
+    for name, logical_id in logical_ids.items():
+        create_table(dynamodb, name, logical_id)
+    return Shop(log, dynamodb)
