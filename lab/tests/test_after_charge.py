@@ -13,7 +13,7 @@ from lab.simulation.world import World
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import Payment, StripeIntent
 from onecharge.payments.disputes import AfterCharge, Disputes
-from onecharge.payments.reconcile import Discrepancy, find_discrepancy
+from onecharge.payments.reconcile import Discrepancy, ReconcileTools, find_discrepancy, look_back
 
 SCHEDULES, SCHEDULES_NIGHTLY = 200, 4_000
 SCHEDULES_FOR_A_MUTANT = 3_000
@@ -56,6 +56,16 @@ def _recovers_without_looking_back(world: World) -> None:
     world.service.reconcile_steps = replace(world.service.reconcile_steps, look_back=lambda *_: None)
 
 
+def _believes_a_row_that_stands_for_a_lost_one(world: World) -> None:
+    """A worker has claimed the order again and stored the id, and died: the row says that nothing is refunded."""
+
+    def looked_back(intent: StripeIntent, tools: ReconcileTools) -> AfterCharge | None:
+        row = tools.charge.store.read(str(intent.order_id))
+        return None if row and row.payment_intent_id == intent.payment_intent_id else look_back(intent, tools)
+
+    world.service.reconcile_steps = replace(world.service.reconcile_steps, look_back=looked_back)
+
+
 def _ends_any_review(world: World) -> None:
     def found(payment: Payment | None, intent: StripeIntent, **given: Any) -> Discrepancy:
         return find_discrepancy(replace(payment, code=None) if payment else None, intent, **given)
@@ -65,6 +75,7 @@ def _ends_any_review(world: World) -> None:
 
 MUTANTS: Mapping[str, Callable[[World], None]] = {
     "a lost row comes back without refunds and disputes": _recovers_without_looking_back,
+    "a row that stands for a lost one is taken for what it says": _believes_a_row_that_stands_for_a_lost_one,
     "an order placed again has no refunds and disputes": _asking(_ForgetsWhatFollowed),
     "one dispute taken for all": _asking(_ReadsOneDispute),
     "an event ends a review of two charges": _ends_any_review,
