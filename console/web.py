@@ -95,9 +95,9 @@ def create_app(
     app = Starlette(
         routes=[
             Route("/", _orders),
-            Route("/live", _orders_live),
+            Route("/live", _orders),
             Route("/orders/{order_id:str}", _order),
-            Route("/orders/{order_id:str}/live", _order_live),
+            Route("/orders/{order_id:str}/live", _order),
             *([Route("/breaks/{name:str}", _press, methods=["POST"])] if breaks else []),
             Mount("/static", StaticFiles(directory=_HERE / "static")),
         ],
@@ -117,26 +117,10 @@ async def _orders(request: Request) -> Response:
 
 
 async def _order(request: Request) -> Response:
-    order_id = _order_id(request)
-    return await _shown(request, "order.html", lambda: _pages(request).order(order_id))
-
-
-async def _orders_live(request: Request) -> Response:
-    only = request.query_params.get("only", "")
-    return _events(request, "orders.html", lambda: _pages(request).orders(only))
-
-
-async def _order_live(request: Request) -> Response:
-    order_id = _order_id(request)
-    return _events(request, "order.html", lambda: _pages(request).order(order_id))
-
-
-def _order_id(request: Request) -> str:
-    """Raises HTTPException: nothing else becomes a part of a query or of a command."""
     order_id: str = request.path_params["order_id"]
     if not re.fullmatch(ORDER_ID_PATTERN, order_id):
-        raise HTTPException(404)
-    return order_id
+        raise HTTPException(404)  # Nothing else becomes a part of a query or of a command.
+    return await _shown(request, "order.html", lambda: _pages(request).order(order_id))
 
 
 async def _press(request: Request) -> Response:
@@ -168,6 +152,9 @@ def _pages(request: Request) -> Pages:
 
 
 async def _shown(request: Request, name: str, read: Callable[[], Mapping[str, Any]]) -> Response:
+    """A whole page, or for …/live the stream of what changes in it."""
+    if request.url.path.endswith("/live"):
+        return _events(request, name, read)
     pages = _pages(request)
     said = pages.done.get(request.query_params.get("done", ""))
     try:

@@ -18,7 +18,6 @@ from local.work_dir import one_at_a_time
 
 STACK_NAME = "onecharge-local"
 ARTIFACTS_BUCKET = "onecharge-local-artifacts"
-_ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "AMD64": "x86_64", "arm64": "arm64", "aarch64": "arm64"}
 _DISK_FULL_BYTES = 1024**2
 """With less, not even the log is complete."""
 _UNKNOWN_TYPES = {"AWS::CloudWatch::CompositeAlarm", "AWS::Logs::QueryDefinition"}
@@ -46,7 +45,7 @@ class Sam:
     @staticmethod
     def architecture_here() -> str:
         """What this machine is: native wheels built for another would not import here."""
-        return _ARCHITECTURES[platform.machine()]
+        return "arm64" if platform.machine() in ("arm64", "aarch64") else "x86_64"
 
     def build(self) -> Path:
         """Build every function and layer; returns the built template.

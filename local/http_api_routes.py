@@ -6,8 +6,8 @@ emulator's API Gateway then verifies the tokens itself.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from local.emulator import REGION, Emulator
@@ -24,86 +24,56 @@ def create_routes(emulator: Emulator, stack_name: str) -> None:
     [stack] = cloudformation.describe_stacks(StackName=stack_name)["Stacks"]
     values = physical_ids | {each["ParameterKey"]: each["ParameterValue"] for each in stack["Parameters"]}
     values |= {"AWS::Region": REGION, "AWS::URLSuffix": "amazonaws.com"}
-    for api, cors in cors_of(body):
-        gateway.update_api(ApiId=physical_ids[api], CorsConfiguration=_resolved(cors, values, {}))
+    resolved = partial(_resolved, values=values, conditions=body.get("Conditions", {}))
+    for name, resource in body["Resources"].items():
+        if resource["Type"] == "AWS::ApiGatewayV2::Api":
+            _complete(gateway, physical_ids[name], resource["Properties"]["Body"], physical_ids, resolved)
+
+
+def _complete(
+    gateway: Any,
+    api_id: str,
+    document: Mapping[str, Any],
+    physical_ids: Mapping[str, str],
+    resolved: Callable[[Any], Any],
+) -> None:
+    """Give an API what its OpenAPI document describes."""
+    if cors := document.get("x-amazon-apigateway-cors"):
+        capitalized = {f"{name[0].upper()}{name[1:]}": value for name, value in cors.items()}
+        gateway.update_api(ApiId=api_id, CorsConfiguration=resolved(capitalized))
     authorizers = {}
-    for api, name, authorizer in authorizers_of(body):
-        jwt = _resolved(authorizer["jwtConfiguration"], values, body.get("Conditions", {}))
+    for name, scheme in document.get("components", {}).get("securitySchemes", {}).items():
+        authorizer = scheme["x-amazon-apigateway-authorizer"]
+        jwt = resolved(authorizer["jwtConfiguration"])
         audience = jwt["audience"] if isinstance(jwt["audience"], list) else jwt["audience"].split(",")
-        authorizers[api, name] = gateway.create_authorizer(
-            ApiId=physical_ids[api],
+        authorizers[name] = gateway.create_authorizer(
+            ApiId=api_id,
             Name=name,
             AuthorizerType="JWT",
             IdentitySource=[authorizer["identitySource"]],
             JwtConfiguration={"Issuer": jwt["issuer"], "Audience": audience},
         )["AuthorizerId"]
-    for route in routes_of(body):
+    routes = [(path, method) for path, methods in document["paths"].items() for method in _METHODS & methods.keys()]
+    for path, method in sorted(routes):
+        operation = document["paths"][path][method]
+        uri = operation["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"]
+        # The logical id of the function's alias, whose physical id is its ARN.
+        alias = uri.split("${")[-1].partition("}")[0].removesuffix(".Arn")
         integration = gateway.create_integration(
-            ApiId=physical_ids[route.api],
+            ApiId=api_id,
             IntegrationType="AWS_PROXY",
-            IntegrationUri=physical_ids[route.alias],
+            IntegrationUri=physical_ids[alias],
             PayloadFormatVersion="2.0",
         )
+        # SAM writes the scheme NONE, which it describes nowhere, for a route that is open on purpose.
+        [(name, scopes)] = operation.get("security", [{"NONE": []}])[0].items()
         authorization: dict[str, Any] = {"AuthorizationType": "NONE"}
-        if route.authorizer != "NONE":
-            authorization = {"AuthorizationType": "JWT", "AuthorizerId": authorizers[route.api, route.authorizer]}
-            authorization["AuthorizationScopes"] = route.scopes
-        gateway.create_route(
-            ApiId=physical_ids[route.api],
-            RouteKey=route.key,
-            Target=f"integrations/{integration['IntegrationId']}",
-            **authorization,
-        )
-
-
-@dataclass(frozen=True)
-class HttpRoute:
-    """One route of a transformed template."""
-
-    api: str
-    """The logical id of its API."""
-    key: str
-    """As "POST /orders"."""
-    alias: str
-    """The logical id of its function's alias, whose physical id is an ARN."""
-    authorizer: str
-    """The name of its JWT authorizer. SAM writes NONE, which it describes nowhere, for a route that is open."""
-    scopes: Sequence[str]
-    """A token has to have one of these, if there are any."""
-
-
-def routes_of(template: Mapping[str, Any]) -> Iterator[HttpRoute]:
-    """Each route of a transformed template."""
-    for name, document in _apis(template):
-        for path, methods in document["paths"].items():
-            for method in sorted(_METHODS & methods.keys()):
-                operation = methods[method]
-                uri = operation["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"]
-                [(authorizer, scopes)] = operation.get("security", [{"NONE": []}])[0].items()
-                alias = uri.split("${")[-1].partition("}")[0].removesuffix(".Arn")
-                yield HttpRoute(name, f"{method.upper()} {path}", alias, authorizer, scopes)
-
-
-def authorizers_of(template: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Each JWT authorizer of a transformed template: logical id of its API, its name, and its description."""
-    for api, document in _apis(template):
-        for name, scheme in document.get("components", {}).get("securitySchemes", {}).items():
-            yield api, name, scheme["x-amazon-apigateway-authorizer"]
-
-
-def cors_of(template: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The CorsConfiguration of each API that has one, as UpdateApi takes it."""
-    for api, document in _apis(template):
-        cors = document.get("x-amazon-apigateway-cors")
-        if cors:
-            yield api, {f"{name[0].upper()}{name[1:]}": value for name, value in cors.items()}
-
-
-def _apis(template: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The logical id of each HTTP API, and its OpenAPI document."""
-    for name, resource in template["Resources"].items():
-        if resource["Type"] == "AWS::ApiGatewayV2::Api":
-            yield name, resource["Properties"]["Body"]
+        if name != "NONE":
+            # A token has to have one of the scopes, if there are any.
+            authorization = {"AuthorizationType": "JWT", "AuthorizerId": authorizers[name]}
+            authorization["AuthorizationScopes"] = scopes
+        target = f"integrations/{integration['IntegrationId']}"
+        gateway.create_route(ApiId=api_id, RouteKey=f"{method.upper()} {path}", Target=target, **authorization)
 
 
 def _resolved(value: Any, values: Mapping[str, str], conditions: Mapping[str, Any]) -> Any:

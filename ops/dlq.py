@@ -92,10 +92,8 @@ def _list(stack: Stack, arguments: Namespace) -> Report:
     reasons = []
     for (dlq, reason), found in groupby(letters, lambda letter: (letter.dlq, letter.reason)):
         group = list(found)
-        oldest, types = (
-            group[0].sent_at.isoformat(timespec="seconds"),
-            sorted({each.event_type or "?" for each in group}),
-        )
+        oldest = group[0].sent_at.isoformat(timespec="seconds")
+        types = sorted({each.event_type or "?" for each in group})
         reasons.append({"dlq": dlq, "reason": reason, "messages": len(group), "oldest": oldest, "types": types})
     messages = [letter.described for letter in letters]
     parts: list[Table | str] = [Table.of("messages in the DLQs", "dlq reason messages oldest types", reasons)]

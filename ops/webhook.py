@@ -4,9 +4,9 @@
                        its signing secret goes into the secret StripeWebhookSecretArn, and is never shown
     webhook rotate     replace the signing secret without losing an event; --leaked refuses the previous one immediately
 
-`create` can be run again: it compares an endpoint of the same URL, and corrects it; one whose secret was not stored is
-deleted and made again, one of another API version is rotated. Stripe's API has no request that
-rolls a secret (only the Dashboard's "Roll secret"), so `rotate` replaces the endpoint:
+`create` can be run again: it compares an endpoint of the same URL, and corrects it; one whose secret was not stored, or
+of another API version, is replaced. Stripe's API has no request that rolls a secret (only the Dashboard's "Roll
+secret"), so `rotate` replaces the endpoint, too:
 
     create a second endpoint ─► store its secret ─► the stack takes what it signs ─► disable the first endpoint
 
@@ -111,27 +111,23 @@ class Webhook:
         return Report({"action": action, "url": self.url, "message": line, **also}, [line], status)
 
 
-# ---------------------------------------------------------------- create
-
-
 def _create(webhook: Webhook, *, is_dry_run: bool) -> Report:
     """Create it, or compare the one that is there."""
     present = webhook.present()
+    if not present and is_dry_run:
+        line = f"would create an endpoint for {webhook.url} and store its signing secret. --yes does it"
+        return webhook.report("create", line, is_done=False)
     if not present:
-        return _create_first(webhook, is_dry_run=is_dry_run)
+        return _replace(webhook, [])
     endpoint = next((each for each in present if each.status == "enabled"), present[0])
-    has_our_version = endpoint.api_version == STRIPE_VERSION
     # A stack is deployed with a placeholder first.
     is_stored = is_signing_secret(webhook.stack.secret(webhook.secret_id))
-    if not (is_stored and has_our_version):
+    if not is_stored or endpoint.api_version != STRIPE_VERSION:
         # Stripe shows a secret only when it makes the endpoint, and never changes its API version (API reference).
         why = "has another API version" if is_stored else "has a secret that is not stored"
         if is_dry_run:
             return webhook.report("replace", f"{endpoint.id} {why}: it would be replaced. --yes does it", is_done=False)
-        if is_stored:
-            return _rotate(webhook, leaked=False, is_dry_run=False)
-        webhook.delete(present)
-        return _create_first(webhook, is_dry_run=False)
+        return _replace(webhook, present)
     if endpoint.status == "enabled" and set(endpoint.enabled_events) == set(EVENT_TYPES):
         return webhook.report("none", f"{endpoint.id} is as it should be", is_done=True)
     found = f"{endpoint.id} is {endpoint.status}, and its events are: {', '.join(endpoint.enabled_events)}"
@@ -141,42 +137,38 @@ def _create(webhook: Webhook, *, is_dry_run: bool) -> Report:
     return webhook.report("corrected", f"{found}. Corrected", is_done=True)
 
 
-def _create_first(webhook: Webhook, *, is_dry_run: bool) -> Report:
-    if is_dry_run:
-        line = f"would create an endpoint for {webhook.url} and store its signing secret. --yes does it"
-        return webhook.report("create", line, is_done=False)
-    made = webhook.create()
-    if _takes(webhook.url, str(made.secret)):
-        line = f"created {made.id} for {webhook.url}; its secret is stored, and the stack takes what it signs"
-        return webhook.report("created", line, is_done=True)
-    line = f"created {made.id} and stored its secret, but {webhook.url} refuses what it signs, or does not answer"
-    return webhook.report("created", line, is_done=False)
-
-
-# ---------------------------------------------------------------- rotate
-
-
 def _rotate(webhook: Webhook, *, leaked: bool, is_dry_run: bool) -> Report:
     previous = [each for each in webhook.present() if each.status == "enabled"]
     if not previous:
         raise Problem(f"Stripe has no enabled endpoint for {webhook.url}: `webhook create` makes one")
-    names = ", ".join(each.id for each in previous)
     if is_dry_run:
-        line = (
-            f"would create a second endpoint for {webhook.url}, store its secret, then disable {names}. --yes does it"
-        )
+        then = f"store its secret, then disable {_names(previous)}"
+        line = f"would create a second endpoint for {webhook.url}, {then}. --yes does it"
         return webhook.report("rotate", line, is_done=False, disabled=[])
+    return _replace(webhook, previous, leaked=leaked)
+
+
+def _replace(webhook: Webhook, previous: Sequence[stripe.WebhookEndpoint], *, leaked: bool = False) -> Report:
+    """Create an endpoint; once the stack takes what it signs, disable the previous ones, if there are any."""
     made = webhook.create()
     if leaked:
         # Stored twice, the previous version in Secrets Manager is the new secret, too.
         webhook.store(str(made.secret))
+    line = f"created {made.id} for {webhook.url}, and stored its secret"
     if not _takes(webhook.url, str(made.secret)):
-        line = f"created {made.id} and stored its secret, but {webhook.url} refuses it: {names} stays; run it again"
+        stays = f": {_names(previous)} stays; run `webhook rotate`" if previous else ""
+        line += f", but the stack refuses what it signs, or does not answer{stays}"
         return webhook.report("created", line, is_done=False, disabled=[])
     for each in previous:
         webhook.update(each, disabled=True)  # Not deleted: its deliveries can still be read.
-    line = f"{made.id} replaces {names}, which is disabled"
+    if not previous:
+        return webhook.report("created", f"{line}; the stack takes what it signs", is_done=True)
+    line += f"; it replaces {_names(previous)}, which is disabled"
     return webhook.report("rotated", line, is_done=True, disabled=[each.id for each in previous])
+
+
+def _names(endpoints: Sequence[stripe.WebhookEndpoint]) -> str:
+    return ", ".join(each.id for each in endpoints)
 
 
 def _takes(url: str, secret: str) -> bool:
