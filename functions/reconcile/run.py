@@ -18,7 +18,12 @@ from onecharge.payments.apply_event import apply_event
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import OUTAGES, UNATTENDED_SECONDS, ReconcileTools, cause_of, reconcile_row
-from onecharge.payments.reconcile_checkpoint import ROUND_OVERDUE_SECONDS, FailedEvent, ReconcileCheckpoint
+from onecharge.payments.reconcile_checkpoint import (
+    ROUND_OVERDUE_SECONDS,
+    AlarmedEvent,
+    FailedEvent,
+    ReconcileCheckpoint,
+)
 from onecharge.payments.stripe_events import (
     RECEIVED_STEP_SECONDS,
     Received,
@@ -46,6 +51,10 @@ FIRST_RUN_SECONDS = 24 * 3600
 EVENTS_KEPT_SECONDS = 29 * 24 * 3600
 """Stripe keeps events for 30 days (Stripe documentation, "List all events"): a later run starts this far back."""
 
+REREAD_SECONDS = FUTURE_MAX_SECONDS
+"""Each reading begins this much before what has been read: the clock of an earlier run may have been ahead of Stripe's,
+and Stripe may list an event late. Applying an event again changes nothing."""
+
 FINALIZING_SECONDS = 300
 """Events are read once they are this old: by then the charge's own worker has finalized the row, or never will."""
 
@@ -55,6 +64,9 @@ on their way, or deferred."""
 
 FAILED_MAX = 100
 """Failed events that are kept. With this many, all events seem to fail: none is read until some succeed."""
+
+ALARMED_MAX = 100
+"""Events that raised an alarm and are remembered for as long as they are read again."""
 
 FAILED_ATTEMPTS_MAX = 288
 """A day of runs, one every five minutes: then an event is abandoned, with an alarm."""
@@ -110,8 +122,8 @@ class ReconcileRun:
         if checkpoint.since < oldest:
             return checkpoint.reading_since(oldest)
         if checkpoint.since > now - FINALIZING_SECONDS:
-            # The clock of an earlier run was ahead: it skipped events that came later, which are read now.
-            return checkpoint.reading_since(now - FINALIZING_SECONDS - FUTURE_MAX_SECONDS)
+            # The clock of an earlier run was ahead: what came since is read again.
+            return checkpoint.reading_since(now - FINALIZING_SECONDS)
         return checkpoint
 
     def _advance(self, **changes: Any) -> None:
@@ -169,7 +181,7 @@ class ReconcileRun:
             event: StripeEvent | None = None
             try:
                 event = retrieve_event(self._client, failed.event_id)
-                error = self._try_to_apply(event) if event else None
+                error = self._try_to_apply(event)[0] if event else None
             except Exception as not_retrieved:  # It does not block the others.
                 error = not_retrieved
             if error is None:
@@ -193,7 +205,8 @@ class ReconcileRun:
             if since == until:
                 break
             try:
-                page = list_events(self._client, since=since, until=until, after=self._checkpoint.after_event)
+                after = self._checkpoint.after_event
+                page = list_events(self._client, since=since - REREAD_SECONDS, until=until, after=after)
             except stripe.StripeError as error:
                 self._report("ReconcileInterrupted", "events not listed: the next run continues", error)
                 break
@@ -207,23 +220,34 @@ class ReconcileRun:
         self._write()
 
     def _apply_in_parallel(self, events: tuple[StripeEvent, ...]) -> None:
-        failed = []
-        for event, error in zip(events, self._parallel(self._try_to_apply, events), strict=True):
+        known = {each.event_id for each in (*self._checkpoint.failed, *self._checkpoint.alarmed)}
+        failed, alarmed = [], []
+        new = [event for event in events if event.event_id not in known]
+        for event, (error, has_alarmed) in zip(new, self._parallel(self._try_to_apply, new), strict=True):
             if error is not None:
                 failed.append(FailedEvent(event.event_id))
                 self._report_failed(failed[-1], event, error)
-        # Distinct times: after a restore the same events are read again.
+            elif has_alarmed:
+                alarmed.append(AlarmedEvent(event.event_id, event.created))
+        # Distinct times: the same events are read again.
         newest = sorted({*self._checkpoint.newest_events, *(event.created for event in events)})[-SILENT_EVENTS:]
+        read_again_since = self._checkpoint.since - REREAD_SECONDS
+        kept = [each for each in (*self._checkpoint.alarmed, *alarmed) if each.created >= read_again_since]
         self._advance(
-            failed=(*self._checkpoint.failed, *failed), newest_events=tuple(newest), after_event=events[-1].event_id
+            failed=(*self._checkpoint.failed, *failed),
+            alarmed=tuple(kept[-ALARMED_MAX:]),
+            newest_events=tuple(newest),
+            after_event=events[-1].event_id,
         )
 
-    def _try_to_apply(self, event: StripeEvent) -> Exception | None:
+    def _try_to_apply(self, event: StripeEvent) -> tuple[Exception | None, bool]:
+        """Why the event could not be applied; and whether it has raised an alarm."""
+        tools, alarms = self._make_tools().noting_alarms()
         try:
-            apply_event(event, self._make_tools())
+            apply_event(event, tools)
         except Exception as error:  # An event that fails does not block the others.
-            return error
-        return None
+            return error, bool(alarms)
+        return None, bool(alarms)
 
     # ------------------------------------------------------------ reports
 

@@ -30,6 +30,7 @@ from onecharge.payments.leases import Claim, Claimed
 from onecharge.payments.reconcile import Discrepancy, find_discrepancy
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind
 from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
+from reconcile.run import REREAD_SECONDS
 
 # ---------------------------------------------------------------- how a part is replaced
 
@@ -348,6 +349,19 @@ def _reconciling(**steps: Any) -> Mutate:
     return mutate
 
 
+def events_are_read_once(world: World) -> None:
+    """Each run lists from where the last one ended, by that one's clock."""
+    v1 = world.service.gateway.client.v1
+
+    def listed(given: Any, *options: Any) -> Any:
+        created = {**given["created"], "gte": given["created"]["gte"] + REREAD_SECONDS}
+        return v1.events.list({**given, "created": created}, *options)
+
+    events = SimpleNamespace(**{**vars(v1.events), "list": listed})
+    client = SimpleNamespace(v1=SimpleNamespace(**{**vars(v1), "events": events}))
+    world.service.gateway = replace(world.service.gateway, client=client)  # type: ignore[arg-type]
+
+
 def _late_truth_is_ignored(payment: Payment | None, intent: StripeIntent, **given: Any) -> Discrepancy:
     """A success after a decline is nobody's business."""
     is_declined = payment is not None and payment.state is PaymentState.DECLINED
@@ -399,6 +413,7 @@ MUTANTS: Mapping[str, Mutate] = {
     "unknown outcomes acknowledged": _acknowledging(BackOff),
     "reconciled without the revision": _without("revision = :revision"),
     "an event is taken for what holds now": _reconciling(refresh=lambda shown, _: shown),
+    "events are read once": events_are_read_once,
     "late truth is ignored": _reconciling(find_discrepancy=_late_truth_is_ignored),
     "to the DLQ after three receives": dlq_after_three_receives,
 }

@@ -288,6 +288,14 @@ ATTACKS: dict[str, Scenario] = {
         reconciles=True,
         webhooks=True,
     ),
+    # Nobody but the reconciler hears of another card on the customer's page.
+    "3-D Secure, the reconciler alone, clocks differ by 40 minutes": Scenario(
+        orders=((_3DS,), (_3DS,)),
+        copies=1,
+        jump_probability=0.05,
+        reconciles=True,
+        clock_skew_seconds=2400,
+    ),
     "Stripe's limit is reached": replace(_ATTACK, rate_limited=True, jump_probability=0.3, zombies=True),
     "Stripe's limit is reached, customers cancel, rows lost and stale": replace(
         _ATTACK,

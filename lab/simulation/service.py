@@ -28,7 +28,6 @@ from onecharge.runtime.consumer import Disposition
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import one_after_another
 from reconcile.app import bounds_of
-from reconcile.run import FINALIZING_SECONDS as FINALIZING_SECONDS
 from reconcile.run import ReconcileRun
 from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.builders import BOUNDS, PAYMENTS, PAYMENTS_STATE, REFUNDS, TABLES

@@ -16,7 +16,6 @@ from lab.simulation.choices import Choices
 from lab.simulation.service import (
     CANCELED,
     DECLINED,
-    FINALIZING_SECONDS,
     IN_WORK,
     MAY_BECOME,
     MESSAGE,
@@ -949,11 +948,7 @@ class World(BaseWorld):
     ) -> Worker:
         worker = Worker(name, message, self.time, bounds.function_timeout_seconds, greenlet(run))
         if self.scenario.clock_skew_seconds:
-            differs = self.scenario.clock_skew_seconds
-            if bounds is RECONCILE_BOUNDS and self.clock_direction > 0:
-                # Its checkpoint is a time of Stripe's events: what happens until its clock has come true is not read.
-                differs = min(differs, FINALIZING_SECONDS - 1)
-            skew_seconds = self.one_of((0, differs, differs // 2))
+            skew_seconds = self.one_of((0, self.scenario.clock_skew_seconds, self.scenario.clock_skew_seconds // 2))
             worker.clock_offset_seconds = self.clock_direction * skew_seconds
             if skew_seconds:
                 self._note(f"{name} has a clock that is {worker.clock_offset_seconds} s ahead", fault="clock differs")

@@ -31,6 +31,7 @@ from reconcile.run import (
     FAILED_ATTEMPTS_MAX,
     FINALIZING_SECONDS,
     IN_PARALLEL,
+    REREAD_SECONDS,
     SILENT_EVENTS,
     STEP_SECONDS,
 )
@@ -426,6 +427,53 @@ def test_what_has_just_happened_is_left_to_whoever_does_it(shop: Shop) -> None:
     assert shop.gauges["EventsBehindSeconds"] == FINALIZING_SECONDS
 
 
+@pytest.mark.parametrize("ahead", [600, 3600 - FINALIZING_SECONDS])
+def test_a_reconciler_whose_clock_is_ahead_of_stripes_misses_no_event(shop: Shop, ahead: int) -> None:
+    """Whatever the page pays after a decline, though each run's own time lies in Stripe's future."""
+    shop.deliver(payment_method=ASKS_FOR_ACTION)
+    shop.stripe.show("pi_0", "requires_payment_method")
+    shop.ahead = ahead
+    shop.run(after_seconds=300)
+    assert shop.state() is PaymentState.DECLINED
+    shop.run(after_seconds=300)
+    shop.stripe.show("pi_0", "succeeded")  # The customer's page tried another card.
+    assert shop.run(after_seconds=300)["Discrepancy.PAID_LATE"] == 1
+    assert shop.state() is PaymentState.SUCCEEDED
+
+
+def test_an_event_that_stripe_lists_late_is_applied(shop: Shop) -> None:
+    """It was created before what has been read already."""
+    shop.deliver(payment_method=DECLINED)
+    shop.stripe.show("pi_0", "succeeded")
+    late = shop.stripe.events.pop()
+    shop.run(after_seconds=REREAD_SECONDS - 600)
+    assert shop.state() is PaymentState.DECLINED
+    shop.stripe.events.append(late)
+    shop.run(after_seconds=300)
+    assert shop.state() is PaymentState.SUCCEEDED
+
+
+def test_what_no_row_records_is_an_alarm_once(shop: Shop) -> None:
+    """A second charge of an order: its event is read again for an hour."""
+    shop.deliver()
+    shop.stripe.forget_keys()
+    shop.made_before("succeeded")
+    counted = Counter[str]()
+    for _ in range(15):
+        counted += shop.run(after_seconds=300)
+    assert (counted["Discrepancy.PAID_TWICE"], counted["ReconcileFailed"]) == (1, 0)
+
+
+def test_an_event_that_fails_is_kept_once(shop: Shop) -> None:
+    """Though each run reads it again."""
+    shop.pay_at_the_bank("a")
+    shop.stripe.failing["retrieve"] = NO_ANSWER
+    shop.run(after_seconds=FINALIZING_SECONDS + 1)
+    for attempts in (2, 3):
+        assert shop.run(after_seconds=300)["ReconcileFailed"] == 1
+        assert [each.attempts for each in shop.checkpoint.failed] == [attempts]
+
+
 def test_a_lost_row_is_recovered_without_a_webhook(shop: Shop) -> None:
     """From Stripe's list of events."""
     shop.deliver()
@@ -613,6 +661,7 @@ def test_an_event_that_fails_for_a_day_is_abandoned_with_an_alarm(shop: Shop) ->
     shop.pay_at_the_bank("a")
     shop.stripe.failing["pi_0"] = NO_ANSWER
     shop.run(after_seconds=FINALIZING_SECONDS + 1)
+    shop.run(after_seconds=FINALIZING_SECONDS + REREAD_SECONDS)
     [failed] = shop.checkpoint.failed
     last_try = (replace(failed, attempts=FAILED_ATTEMPTS_MAX),)
     shop.checkpoints.write(replace(shop.checkpoint, failed=last_try))

@@ -43,6 +43,7 @@ from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from onecharge.payments.work import Release, count_money
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import is_outage
+from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.secrets import SecretUnavailable
 
 REQUIRES_ACTION_EXPIRED = "requires_action_expired"
@@ -420,6 +421,20 @@ class ReconcileTools:
             now=self.charge.instruments.clock(),
             requires_action_seconds=self.requires_action_seconds,
         )
+
+    def noting_alarms(self) -> tuple["ReconcileTools", list[Alarm]]:
+        """The same tools, and a list that gets every alarm which they raise."""
+        alarms: list[Alarm] = []
+        instruments = self.charge.instruments
+
+        def count(metric: str) -> None:
+            if isinstance(metric, Alarm):
+                alarms.append(metric)
+            instruments.count(metric)
+
+        noting = replace(instruments, count=count)
+        charge, refund = replace(self.charge, instruments=noting), replace(self.refund, instruments=noting)
+        return replace(self, charge=charge, refund=refund), alarms
 
     def report(
         self, metric: str, cause: Cause, message: str, *about: Payment | StripeIntent | None, **details: object

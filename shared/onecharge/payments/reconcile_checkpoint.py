@@ -17,6 +17,14 @@ class FailedEvent:
     attempts: int = 1
 
 
+@dataclass(frozen=True)
+class AlarmedEvent:
+    """An event that was applied, and raised an alarm: read again, it raises none."""
+
+    event_id: str
+    created: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReconcileCheckpoint(Checkpoint):
     """How far the runs have come, in both directions. Times are whole epoch seconds."""
@@ -39,6 +47,8 @@ class ReconcileCheckpoint(Checkpoint):
     """When Stripe created the newest events that were read: SILENT_EVENTS distinct times, the oldest first."""
     failed: tuple[FailedEvent, ...] = ()
     """Events that could not be applied, the least recently tried first."""
+    alarmed: tuple[AlarmedEvent, ...] = ()
+    """Those of the last hour that raised an alarm: what no row can record would be told in every reading."""
     shard: int = 0
     """The shard of the index that the present round is in."""
     after_row: dict[str, Any] | None = None
@@ -50,8 +60,8 @@ class ReconcileCheckpoint(Checkpoint):
         return self.shard == 0 and self.after_row is None
 
     def reading_since(self, since: int) -> Self:
-        """The same, with Stripe's events to be read from then on."""
-        return replace(self, since=since, until=since, after_event=None)
+        """The same, with Stripe's events to be read from then on, and those that raised an alarm to be applied again."""
+        return replace(self, since=since, until=since, after_event=None, alarmed=())
 
     @classmethod
     def first(cls, *, since: int, now: int) -> Self:
