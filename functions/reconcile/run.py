@@ -220,8 +220,11 @@ class ReconcileRun:
         self._write()
 
     def _apply_in_parallel(self, events: tuple[StripeEvent, ...]) -> None:
-        known = {each.event_id for each in (*self._checkpoint.failed, *self._checkpoint.alarmed)}
-        failed, alarmed = [], []
+        known = {each.event_id for each in self._checkpoint.failed} | {
+            each.event_id for each in self._checkpoint.alarmed
+        }
+        failed: list[FailedEvent] = []
+        alarmed: list[AlarmedEvent] = []
         new = [event for event in events if event.event_id not in known]
         for event, (error, has_alarmed) in zip(new, self._parallel(self._try_to_apply, new), strict=True):
             if error is not None:

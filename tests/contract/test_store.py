@@ -398,14 +398,14 @@ def test_a_late_success_overwrites_a_decline(store: PaymentStore) -> None:
 def test_a_lost_row_is_recovered_once(store: PaymentStore) -> None:
     """The PaymentIntent's metadata have what it needs. An existing row is never overwritten."""
     found = intent(generation=2)
-    assert store.recover(ORDER_ID, found, review=None, correlation_id="recovered", now=T0 + 9)
+    assert store.recover(ORDER_ID, found, charged_at=T0 + 5, review=None, correlation_id="recovered", now=T0 + 9)
     payment = read(store)
     assert (payment.request, payment.state, payment.payment_intent_id) == (REQUEST, PaymentState.SUCCEEDED, "pi_1")
     # Its first revision is higher than any of the lost row.
     assert (payment.generation, payment.finalized_at, payment.revision) == (2, T0 + 9, T0 + 10)
-    assert item(store)["expires_at"] == T0 + 9 + RETENTION_SECONDS
+    assert item(store)["expires_at"] == T0 + 5 + RETENTION_SECONDS
     assert not store.recover(
-        ORDER_ID, replace(found, payment_intent_id="pi_2"), review=None, correlation_id="x", now=T0
+        ORDER_ID, replace(found, payment_intent_id="pi_2"), charged_at=T0, review=None, correlation_id="x", now=T0
     )
     assert read(store) == payment
     assert claim(store, at=LATER) == AlreadyEnded(payment)

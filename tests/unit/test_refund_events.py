@@ -13,8 +13,9 @@ from onecharge.payments.charges.store import payment_of
 from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.protocol import refund_id_of_canceled_order
 from onecharge.payments.stripe_events import EventDeferred, RefundEvent
+from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.consumer import BackOff, Done
-from tests.shop.builders import AMOUNT_MINOR, ORDER_ID, PAYMENT_INTENT, T0, paid
+from tests.shop.builders import AMOUNT_MINOR, DAY, ORDER_ID, PAYMENT_INTENT, T0, paid
 from tests.shop.shop import REFUND_ID, Shop, crash, paid_shop
 
 INTENT = StripeIntent(PAYMENT_INTENT, "succeeded", AMOUNT_MINOR, "EUR")
@@ -130,6 +131,18 @@ def test_a_failed_refund_without_a_row_gets_one(shop: Shop) -> None:
     assert (row["state"], row["amount_minor"], row["currency"], row["attempt"]) == ("FAILED", 400, "EUR", 1)
     assert shop.refund() == Done()
     assert shop.refunded == []
+
+
+@pytest.mark.parametrize(("days", "written"), [(499, True), (501, False)])
+def test_a_refund_whose_row_has_expired_gets_none(shop: Shop, days: int, *, written: bool) -> None:
+    """It was not lost. One that is written again expires when the lost one would have."""
+    shop.refund()
+    made_at = shop.now
+    shop.lose_refund()
+    bank_returns(shop)
+    shop.passes(days * DAY)
+    assert happens(shop) is (RefundDiscrepancy.LOST_ROW if written else None)
+    assert [row["expires_at"] for row in shop.refund_rows] == [made_at + RETENTION_SECONDS] * written
 
 
 @pytest.mark.parametrize("refund_id", [None, "", "R-17", "rfd_1"])

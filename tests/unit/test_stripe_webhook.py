@@ -20,10 +20,10 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import SEVERAL_SUCCEEDED
 from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, EventDeferred
-from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
+from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, RETENTION_SECONDS
 from stripe_standin.webhook_endpoints import signature
 from stripe_webhook.app import Application
-from tests.shop.builders import AMOUNT_MINOR, BOUNDS, PAYMENTS, T0
+from tests.shop.builders import AMOUNT_MINOR, BOUNDS, DAY, PAYMENTS, T0
 from tests.shop.endpoint import Endpoint, Event, body_of
 from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
 from tests.shop.shop import order_id
@@ -196,6 +196,31 @@ def test_a_lost_row_is_recovered_by_an_account_without_search(endpoint: Endpoint
     endpoint.look_up_placed_before = T0 + 1
     assert endpoint.send(endpoint.stripe.webhooks[-1]) == 200
     assert endpoint.payment().state is PaymentState.SUCCEEDED
+
+
+def test_a_row_that_has_expired_is_not_written_again(endpoint: Endpoint) -> None:
+    """500 days after the charge. A dispute is still an alarm; and the next order under the same key is charged."""
+    endpoint.paid()
+    endpoint.lose_row()
+    endpoint.passes(500 * DAY)
+    endpoint.stripe.forget_keys()
+    refunded = endpoint.stripe.refund_by_hand("pi_0", AMOUNT_MINOR)
+    disputed = endpoint.stripe.disputed("pi_0", "needs_response")
+    assert [endpoint.send(event) for event in (refunded, disputed)] == [200, 200]
+    assert [each for each in endpoint.counted if each in ("Alarm", "ChargeDisputed")] == ["ChargeDisputed", "Alarm"]
+    assert endpoint.dynamodb.tables[PAYMENTS] == {}
+    endpoint.deliver(placed_at=datetime.fromtimestamp(endpoint.now, UTC))
+    assert endpoint.outcome == ("SUCCEEDED", "pi_1")
+
+
+def test_a_recovered_row_expires_when_the_lost_one_would_have(endpoint: Endpoint) -> None:
+    """500 days after the charge: the order does 30 days later, and may then be placed anew."""
+    endpoint.paid()
+    charged_at = endpoint.now
+    endpoint.lose_row()
+    endpoint.passes(40 * DAY)
+    assert endpoint.send(endpoint.stripe.refund_by_hand("pi_0", 1)) == 200
+    assert endpoint.row()["expires_at"] == charged_at + RETENTION_SECONDS
 
 
 def test_a_row_is_not_made_from_the_payment_intent_of_another_order(endpoint: Endpoint) -> None:

@@ -37,6 +37,7 @@ from onecharge.payments.stripe_events import (
     RefundEvent,
     StripeEvent,
 )
+from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 
 REFUND_ID_PATTERN = r"rfd_[0-9a-f]{32}"
@@ -131,6 +132,11 @@ def _row_of(event: StripeEvent, order_id: str | None, tools: ReconcileTools) -> 
         payment = tools.charge.store.read(order_id)
     if payment is not None and payment.payment_intent_id == event.payment_intent_id:
         return payment
+    if payment is None:
+        tools.charge.instruments.count("ChargeEventIgnored")
+        about = _log_fields(event, order_id)
+        tools.charge.instruments.log("event ignored: its payment has no row", alarm=None, **about)
+        return None
     # The order shows the refunds and the dispute of its own PaymentIntent only.
     tools.charge.instruments.count("ChargeEventOfAnotherPaymentIntent")
     message = "event ignored: the payment's row names another PaymentIntent"
@@ -207,6 +213,9 @@ def _correct_refund(event: RefundEvent, order_id: str | None, tools: ReconcileTo
         if refund and _says_the_same(refund, event):
             return
         found = _find(event, refund, tools)
+        if refund is None and found[0].created + RETENTION_SECONDS <= tools.charge.instruments.clock():
+            tools.charge.instruments.count("RefundEventIgnored")
+            return  # Its row has expired, and was not lost.
         discrepancy = find_refund_discrepancy(refund, found)
         tools.charge.instruments.count(f"RefundDiscrepancy.{discrepancy.name}")
         tools.charge.instruments.log(

@@ -40,6 +40,7 @@ from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.refund import RefundTools
 from onecharge.payments.stripe_events import EventDeferred, PaymentIntentEvent
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind, classify
+from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.payments.work import Release, count_money
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import is_outage
@@ -268,6 +269,10 @@ def _correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools
     discrepancy = tools.compare(payment, intent)
     if discrepancy is Discrepancy.NONE:
         return False
+    charged_at = tools.charge.gateway.charged_at(intent) if discrepancy is Discrepancy.LOST_ROW else None
+    if charged_at and charged_at + RETENTION_SECONDS <= tools.charge.instruments.clock():
+        # It was not lost, it has expired: written again, it would answer for the next order under the same key.
+        return False
     if cause := _CAUSES.get(discrepancy):
         tools.report(f"Discrepancy.{discrepancy.name}", cause, discrepancy, payment, intent, order_id=order_id)
     is_own = payment is not None and payment.payment_intent_id == intent.payment_intent_id
@@ -278,8 +283,8 @@ def _correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools
         before = payment.disputes if payment else {}
         report_disputes(before, intent.after_charge.disputes if intent.after_charge else {}, tools, **about)
     match discrepancy:
-        case Discrepancy.LOST_ROW:
-            _recover(order_id, intent, tools)
+        case Discrepancy.LOST_ROW if charged_at:
+            _recover(order_id, intent, charged_at, tools)
         case Discrepancy.EXPIRED if payment:
             _expire(order_id, payment, intent, tools)
         case Discrepancy.PAID_AFTER_CANCEL if payment:
@@ -307,7 +312,7 @@ def recover_row(order_id: str, payment_intent_id: str, tools: "ReconcileTools") 
         _correct(order_id, None, intent, tools)
 
 
-def _recover(order_id: str, intent: StripeIntent, tools: "ReconcileTools") -> None:
+def _recover(order_id: str, intent: StripeIntent, charged_at: int, tools: "ReconcileTools") -> None:
     """Write a paid order's lost row again. If two have succeeded, one may be refunded: a person decides which pays."""
     now = tools.charge.instruments.now()
     # `compare` found the order's time in the metadata.
@@ -321,7 +326,9 @@ def _recover(order_id: str, intent: StripeIntent, tools: "ReconcileTools") -> No
     if review:
         twice = Discrepancy.PAID_TWICE
         tools.report(f"Discrepancy.{twice.name}", Cause.MONEY_DIFFERS, twice, None, intent, order_id=order_id)
-    if not tools.charge.store.recover(order_id, intent, review=review, correlation_id="recovered", now=now):
+    if not tools.charge.store.recover(
+        order_id, intent, charged_at=charged_at, review=review, correlation_id="recovered", now=now
+    ):
         raise RowChanged("there is a row by now")
 
 

@@ -60,7 +60,7 @@ class ReconcileCheckpoint(Checkpoint):
         return self.shard == 0 and self.after_row is None
 
     def reading_since(self, since: int) -> Self:
-        """The same, with Stripe's events to be read from then on, and those that raised an alarm to be applied again."""
+        """The same, with Stripe's events to be read from then on, also those that have raised an alarm."""
         return replace(self, since=since, until=since, after_event=None, alarmed=())
 
     @classmethod

@@ -232,6 +232,10 @@ class StripeGateway:
                 raise NoSuchPaymentIntent from None
             raise
 
+    def charged_at(self, intent: StripeIntent) -> int:
+        """When the PaymentIntent, which succeeded, was charged; epoch seconds. Raises stripe.StripeError."""
+        return int(self.client.v1.charges.retrieve(str(intent.latest_charge)).created)
+
     def after_charge(self, payment_intent_id: str) -> AfterCharge:
         """The refunds and disputes of a PaymentIntent, for a row that did not know of it. Raises as below."""
         return AfterCharge(self.amount_refunded(payment_intent_id), self.disputes(payment_intent_id))

@@ -209,14 +209,22 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         return self._read(_key(order_id))
 
     def recover(
-        self, order_id: str, intent: StripeIntent, *, review: str | None, correlation_id: str, now: int
+        self,
+        order_id: str,
+        intent: StripeIntent,
+        *,
+        charged_at: int,
+        review: str | None,
+        correlation_id: str,
+        now: int,
     ) -> bool:
         """Write a lost row anew, from its PaymentIntent that succeeded; False if there is a row by now.
 
         Args:
+            charged_at: when it succeeded, in epoch seconds: the row expires when the lost one would have.
             review: why it needs one; None if it is paid.
         """
-        item = recovered_item(order_id, intent, correlation_id=correlation_id, now=now)
+        item = recovered_item(order_id, intent, charged_at=charged_at, correlation_id=correlation_id, now=now)
         return self._put_new(item | ({"state": PaymentState.NEEDS_REVIEW, "decline_code": review} if review else {}))
 
     def record_refunded(self, payment: Payment, amount_refunded_minor: int, *, now: int) -> bool:
@@ -345,7 +353,9 @@ def final_changes(final: Finalize, now: int) -> Changes:
     return Changes({**sets, "expires_at": ":expires_at"}, values, removes)
 
 
-def recovered_item(order_id: str, intent: StripeIntent, *, correlation_id: str, now: int) -> dict[str, Any]:
+def recovered_item(
+    order_id: str, intent: StripeIntent, *, charged_at: int, correlation_id: str, now: int
+) -> dict[str, Any]:
     """The attributes of a lost row, as far as its PaymentIntent, which succeeded, still has them."""
     return {
         "order_id": order_id,
@@ -363,7 +373,7 @@ def recovered_item(order_id: str, intent: StripeIntent, *, correlation_id: str, 
         "lease_expires_at": 0,
         # As of each new row.
         "revision": now + 1,
-        "expires_at": now + RETENTION_SECONDS,
+        "expires_at": charged_at + RETENTION_SECONDS,
         **_known_of(intent.after_charge),
     }
 

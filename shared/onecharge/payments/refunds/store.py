@@ -194,7 +194,8 @@ def recovered_item(
         "lease_expires_at": 0,
         "open_claims": 0,
         "revision": 1,
-        "expires_at": now + RETENTION_SECONDS,
+        # As of the lost row: its refund was made when it was requested.
+        "expires_at": request.requested_at + RETENTION_SECONDS,
         "is_internal": is_internal or None,
     }
 
