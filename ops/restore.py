@@ -1,5 +1,7 @@
 """Restore what was lost. docs/runbook.md, "Restore a table", has the whole procedure.
 
+lookups   first, if both services lost orders: have charge_order look up each order that is placed before a time, since
+          its client may have placed it again.
 rows      copy the rows that a table lacks from the table that DynamoDB restored. A row that exists is never
           touched: it was written since. Can be repeated, and continued after an interruption.
 outcomes  afterwards, bring orders, payments and Stripe together, whichever of them the restore has set back: let
@@ -25,6 +27,7 @@ from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charges.protocol import Finalize, Payment
 from onecharge.payments.charges.store import PaymentStore, payment_of
+from onecharge.payments.placed_again import KEPT_SECONDS, PlacedAgain
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.runtime.aws import error_code
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore
@@ -60,6 +63,10 @@ Item = Mapping[str, Any]
 
 def add_arguments(parser: ArgumentParser) -> None:
     subcommands = parser.add_subparsers(dest="subcommand", required=True)
+    lookups = subcommands.add_parser("lookups", help="have orders looked up that may be placed again")
+    until = lookups.add_mutually_exclusive_group(required=True)
+    until.add_argument("--until", type=_time, help="until when clients may retry the lost orders")
+    until.add_argument("--off", action="store_const", const=0, dest="until", help="no longer")
     rows = subcommands.add_parser("rows", help="copy the rows that a table lacks")
     rows.add_argument("--table", required=True, choices=TABLES, help="the stack's table, by its logical id")
     rows.add_argument("--from", dest="source", required=True, metavar="TABLE", help="name of the restored table")
@@ -71,7 +78,26 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
     if arguments.subcommand == "outcomes":
         return _outcomes(stack, arguments.since, is_dry_run=not arguments.yes)
+    if arguments.subcommand == "lookups":
+        return _set_lookups(stack, arguments.until, is_dry_run=not arguments.yes)
     return _copy_rows(stack, arguments.table, arguments.source, is_dry_run=not arguments.yes)
+
+
+# ---------------------------------------------------------------- lookups
+
+
+def _set_lookups(stack: Stack, until: int, *, is_dry_run: bool) -> Report:
+    """Have orders that are placed before then looked up at any age, and wait until every worker does so."""
+    checkpoints = CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), PlacedAgain)
+    stored = checkpoints.read() or PlacedAgain()
+    if not is_dry_run and stored.look_up_before != until:
+        stored = checkpoints.write(replace(stored, look_up_before=until))
+        time.sleep(2 * KEPT_SECONDS)
+    is_set = stored.look_up_before == until
+    shown = datetime.fromtimestamp(until, UTC).isoformat() if until else "nobody"
+    said = f"orders are looked up that are placed before: {shown}"
+    part = said if is_set else f"dry run: --yes sets it, and waits for {2 * KEPT_SECONDS} s: {said}"
+    return Report({"look_up_before": stored.look_up_before}, [part], ExitStatus.OK if is_set else ExitStatus.FOUND)
 
 
 # ---------------------------------------------------------------- rows

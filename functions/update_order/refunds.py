@@ -11,7 +11,7 @@ from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import REFUND_OUTCOMES, RefundTransition, waits
 from onecharge.orders.schema import status_update
 from onecharge.orders.store import OrderStore
-from onecharge.runtime.alarms import Cause
+from onecharge.runtime.alarms import Cause, RowMissing
 from onecharge.runtime.consumer import Disposition, Done
 from onecharge.runtime.dynamodb import expression_values, to_item
 from onecharge.runtime.metrics import Alarm
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef, UpdateTypeDef
 
 
-class NoSuchRefund(Exception):
+class NoSuchRefund(RowMissing):
     """The table has no such refund: the message is retried, and ends in the DLQ."""
 
 

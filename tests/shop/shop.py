@@ -125,7 +125,7 @@ class Shop:
     ahead: int = 0
     """How many seconds the next worker's clock is ahead."""
     look_up_placed_before: int = 0
-    """What LookUpOrdersPlacedBefore is set to, as after a restore."""
+    """What `restore lookups` has set."""
     requires_action_seconds: int = REQUIRES_ACTION_SECONDS
     rate: Any = NO_RATE_LIMIT
     refund_failing: Callable[[], Exception] | None = None

@@ -50,7 +50,7 @@ def placed_anew_after_a_restore(shop: Shop, *, twice_lost: bool = False) -> str:
 
 @pytest.mark.parametrize("twice_lost", [False, True])
 def test_an_order_placed_anew_after_a_restore_is_not_charged_again(twice_lost: bool) -> None:
-    """At most once: LookUpOrdersPlacedBefore is set, as the runbook says: what Stripe has is found at any age."""
+    """At most once: `restore lookups` was run, as the runbook says: what Stripe has is found at any age."""
     shop = Shop()
     shop.look_up_placed_before = shop.now + 10 * DAY
     order_id = placed_anew_after_a_restore(shop, twice_lost=twice_lost)

@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from onecharge.contract.events import OrderPlacedEvent
-from onecharge.runtime.alarms import Cause
+from onecharge.runtime.alarms import Cause, RowMissing
 from onecharge.runtime.consumer import (
     BACKOFF_CAP_SECONDS,
     BackOff,
@@ -178,12 +178,13 @@ def test_an_unexpected_error_fails_only_its_own_delivery(sqs: Sqs, consume: Cons
     ("error", "causes"),
     [
         (KeyError("state"), [Cause.UNEXPECTED_ERROR]),
+        (RowMissing(), [Cause.ROW_LOST]),
         (ClientError({"Error": {"Code": "AccessDeniedException"}}, "UpdateItem"), [Cause.UNEXPECTED_ERROR]),
         (ClientError({"Error": {"Code": "ThrottlingException"}}, "UpdateItem"), []),
         (EndpointConnectionError(endpoint_url=""), []),
         (SecretUnavailable(), []),
     ],
-    ids=["our code", "a missing right", "throttled", "no connection", "a key that raised its own alarm"],
+    ids=["our code", "a lost row", "a missing right", "throttled", "no connection", "a key that raised its own alarm"],
 )
 def test_an_error_that_no_retry_helps_is_an_alarm(
     sqs: Sqs, consume: Consume, body: str, log: Log, error: Exception, causes: list[Cause]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, status_update
 from onecharge.orders.transitions import Transition, waits
+from onecharge.runtime.alarms import RowMissing
 from onecharge.runtime.dynamodb import to_item
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb.type_defs import PutTypeDef
 
 
-class NoSuchOrder(Exception):
+class NoSuchOrder(RowMissing):
     """The table has no order of this id."""
 
 

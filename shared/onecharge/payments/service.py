@@ -7,6 +7,7 @@ from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import WINDOW_PARTS, StripeGateway
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.placed_again import LookUpPlacedBefore, PlacedAgain
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.refund import RefundTools
 from onecharge.payments.refunds.store import RefundStore
@@ -15,6 +16,7 @@ from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import dynamodb_client
+from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Threads
 from onecharge.runtime.secrets import SecretUnavailable
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 class PaymentService:
     """The Payments table, the Stripe account, clock, logger and metrics.
 
-    Reads PAYMENTS_TABLE, STRIPE_SECRET_ARN, STRIPE_API_BASE, CHARGES_PER_SECOND, CHARGE_CONCURRENCY and
-    LOOK_UP_PLACED_BEFORE_SECONDS (epoch seconds).
+    Reads PAYMENTS_TABLE, PAYMENTS_STATE_TABLE, STRIPE_SECRET_ARN, STRIPE_API_BASE, CHARGES_PER_SECOND and
+    CHARGE_CONCURRENCY.
     """
 
     def __init__(self, environment: Mapping[str, str], *, bounds: TimeBounds, instruments: Instruments) -> None:
@@ -39,13 +41,15 @@ class PaymentService:
         self._rate = StripeRate.of(environment)
         # All lookups share the threads, as they share Stripe's limit.
         self._lookups = Threads(WINDOW_PARTS)
-        self._look_up_placed_before = int(environment["LOOK_UP_PLACED_BEFORE_SECONDS"])
+        state = CheckpointStore(self.dynamodb, environment["PAYMENTS_STATE_TABLE"], PlacedAgain)
+        self._look_up_placed_before = LookUpPlacedBefore(state)
 
     def charge_tools(self) -> ChargeTools:
         """What one delivery charges with, until its deadline: the client has the Stripe key as it is now.
 
         Raises:
             SecretUnavailable: the key cannot be read: an outage, counted as an alarm.
+            ClientError, BotoCoreError: whether orders may be placed again cannot be read.
         """
         return ChargeTools(
             store=self.payments,
@@ -54,7 +58,7 @@ class PaymentService:
             rate=self._rate,
             lease_seconds=self.bounds.lease_seconds,
             deadline=self.bounds.deadline(self.instruments.clock()),
-            look_up_placed_before=self._look_up_placed_before,
+            look_up_placed_before=self._look_up_placed_before(),
         )
 
     def refund_tools(self, store: RefundStore) -> RefundTools:

@@ -31,3 +31,7 @@ class Cause(StrEnum):
     UNAUTHENTICATED = "Unauthenticated"
     DUE_DOCUMENT = "DueDocument"
     UNEXPECTED_ERROR = "UnexpectedError"
+
+
+class RowMissing(Exception):
+    """What a message is about is not in its table, as after a loss: retried with an alarm that stops no deployment."""

@@ -30,7 +30,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import TypeAdapter, ValidationError
 
 from onecharge.contract.events import Event, reason_of
-from onecharge.runtime.alarms import Cause
+from onecharge.runtime.alarms import Cause, RowMissing
 from onecharge.runtime.aws import BATCH_SIZE, is_outage
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.queues import Delivery, Queue
@@ -213,8 +213,9 @@ class Consumer[E: Event]:
             about = {}
             if not is_outage(error) and not isinstance(error, SecretUnavailable):
                 # The invocation succeeds, and the queue's age leaves out what is retried: no other alarm sees it.
-                self._count(Alarm(Cause.UNEXPECTED_ERROR))
-                about = {"cause": Cause.UNEXPECTED_ERROR}
+                cause = Cause.ROW_LOST if isinstance(error, RowMissing) else Cause.UNEXPECTED_ERROR
+                self._count(Alarm(cause))
+                about = {"cause": cause}
             self._logger.exception("delivery failed unexpectedly", extra=about)
             return BackOff()
 

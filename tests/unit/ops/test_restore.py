@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from onecharge.payments.placed_again import KEPT_SECONDS, LookUpPlacedBefore, PlacedAgain
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
 from onecharge.runtime.dynamodb import to_item
@@ -35,6 +36,25 @@ def shop(operated: OperatedStack) -> OperatedStack:
 def rows(shop: OperatedStack) -> dict[str, str]:
     items = shop.dynamodb.scan(TableName=shop.stack.resource("PaymentsTable"))["Items"]
     return {each["order_id"]["S"]: each["state"]["S"] for each in items}
+
+
+def test_orders_that_may_be_placed_again_are_looked_up(
+    operated: OperatedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before any row is copied, every worker knows: the command waits for those that have read the old time."""
+    waited: list[float] = []
+    monkeypatch.setattr("ops.restore.time.sleep", waited.append)
+    words = ("restore", "lookups", "--until", "2026-11-28T12:00:00Z")
+    state = CheckpointStore(operated.dynamodb, operated.stack.resource("PaymentsStateTable"), PlacedAgain)
+    assert (operated.ops(*words)[0], state.read()) == (1, None)
+    look_up_before = LookUpPlacedBefore(state)
+    assert look_up_before() == 0
+    for _ in range(2):
+        status, document, _ = operated.ops(*words, "--yes")
+        assert (status, document["look_up_before"]) == (0, 1795867200)
+    assert (look_up_before(), LookUpPlacedBefore(state)()) == (0, 1795867200)
+    operated.ops("restore", "lookups", "--off", "--yes")
+    assert (LookUpPlacedBefore(state)(), waited) == (0, [2 * KEPT_SECONDS] * 2)
 
 
 def test_lost_rows_come_back(shop: OperatedStack) -> None:
