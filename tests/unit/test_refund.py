@@ -1,6 +1,7 @@
 """A claimed refund is made once: each path of `refund`, over DynamoDB in memory and Stripe in process."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -221,6 +222,18 @@ def test_an_incomplete_lookup_sends_nothing(shop: Shop) -> None:
     assert (len(shop.stripe.ours.keys), "Alarm" in shop.counted) == (0, True)
 
 
+def test_a_list_that_shows_less_than_the_charge_sends_nothing(shop: Shop) -> None:
+    """Row and key are gone, and the list does not show the refund yet: sent again, it would be a second one."""
+    shop.lose_refund_answer()
+    shop.lose_refund()
+    shop.passes(25 * HOUR)
+    shop.stripe.forget_keys()
+    shop.stripe.next("refunds", lambda _: SimpleNamespace(data=[], has_more=False))
+    assert (shop.refund(), shop.refunded, "Alarm" in shop.counted) == (BackOff(), [400], True)
+    assert shop.refund() == Done()
+    assert shop.refund_outcome == ("SUCCEEDED", [400])
+
+
 def test_no_request_begins_after_the_deadline(shop: Shop) -> None:
     """The lookup took all of the time: the next delivery looks up again."""
     shop.io.at["stripe refunds"] = lambda: shop.passes(20)
@@ -332,6 +345,8 @@ RETURNED, ASKS = "lost_or_stolen_card", "requires_action, or a status that is no
 def test_each_status_of_a_refund_at_stripe(shop: Shop, status: str, state: str, code: str | None) -> None:
     """Stripe documents all but the last."""
     made = shop.refund_by_hand(400, refund_id=REFUND_ID)
+    if state == "FAILED":
+        shop.stripe.return_refund(made)
     made.status, made.failure_reason = status, RETURNED
     assert shop.refund() == Done()
     row = shop.refund_row

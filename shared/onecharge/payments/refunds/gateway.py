@@ -1,6 +1,6 @@
 """Stripe's refunds, as the refund protocol needs them: a request returns a refund, or why there is none.
 
-find_refunds ─► create             a fresh refund: two requests
+find_refunds ─► create             a fresh refund: three requests
 
 This module knows Stripe's API; what its objects mean is decided in protocol.py. Source: Stripe API reference, "Create a
 refund", "List all refunds", "The Refund object".
@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING
 import stripe
 
 from onecharge.contract.events import ATTEMPTS_MAX
-from onecharge.payments.charges.gateway import list_refunds
+from onecharge.payments.charges.gateway import amount_of_live, list_refunds
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund
-from onecharge.payments.stripe_responses import Failure, ResponseKind, classify, is_replay, is_replayed, metadata_of
+from onecharge.payments.stripe_responses import (
+    Failure,
+    LookupInconclusive,
+    ResponseKind,
+    classify,
+    is_replay,
+    is_replayed,
+    metadata_of,
+)
 
 if TYPE_CHECKING:
     from stripe import RequestOptions
@@ -65,11 +73,17 @@ class StripeRefunds:
     def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[FoundRefund]:
         """Every refund of this id.
 
+        Stripe does not say that its list of refunds shows one immediately. What has been refunded shows on the charge,
+        too, which is read first: a refund that is made meanwhile is then no contradiction.
+
         Raises:
-            LookupInconclusive: there are more refunds than are read.
+            LookupInconclusive: there are more refunds than are read, or fewer than the charge says.
             stripe.StripeError: Stripe did not answer, or refused.
         """
-        refunds = list_refunds(self.client, payment_intent_id)
+        expanded = self.client.v1.payment_intents.retrieve(payment_intent_id, {"expand": ["latest_charge"]})
+        refunds = list(list_refunds(self.client, payment_intent_id))
+        if getattr(expanded.latest_charge, "amount_refunded", 0) > amount_of_live(refunds):
+            raise LookupInconclusive
         return [found_refund(refund) for refund in refunds if metadata_of(refund).get("refund_id") == refund_id]
 
 

@@ -6,8 +6,8 @@
                                       └─► a refusal is replayed: look up once more ─► send under the next key
 
 Stripe creates as many refunds of a PaymentIntent as there is money for. For a charge, the PaymentIntent prevents the
-second one; for a refund, the lookup does. The list of a PaymentIntent's refunds is immediate and complete (Stripe API
-reference, "List all refunds"), and each refund has its refund id in its metadata. Four rules:
+second one; for a refund, the lookup does. Each refund has its refund id in its metadata. Stripe does not say that the
+list of a PaymentIntent's refunds shows one immediately: the charge's `amount_refunded` stands beside it. Four rules:
 
 **A lookup before every POST.** A refund that was created is found, even if its response, its row or its key was lost.
 

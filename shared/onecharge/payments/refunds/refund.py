@@ -1,6 +1,6 @@
 """The refund, on one page: from a claimed row to its final state, by the rules of protocol.md and protocol.py.
 
-look up ──► none: send ──► finalize             a fresh refund: two requests to Stripe
+look up ──► none: send ──► finalize             a fresh refund: three requests to Stripe
    │                ├── no response: release the lease, and look up again
    │                └── a replayed refusal: look up again, then send under the next key
    └── found: finalize as what it is
