@@ -74,6 +74,8 @@ class StripeFacts:
     """Why Stripe did not show it; what was read before is in `intents`."""
     is_complete: bool = True
     """Whether the lookup has seen every PaymentIntent of the order."""
+    was_asked: bool = True
+    """Otherwise nothing is known: that no PaymentIntent is here says nothing."""
 
     @property
     def succeeded(self) -> list[IntentFacts]:
@@ -216,7 +218,9 @@ def gather(stack: Stack, order_id: str, around: Surroundings, *, asks_stripe: bo
     order, order_error = _order(stack, order_id)
     row = stack.item("PaymentsTable", order_id=order_id)
     payment = payment_of(row) if row else None
-    at_stripe = stripe_facts(stack, order_id, order, payment, around.now) if asks_stripe else StripeFacts()
+    at_stripe = (
+        stripe_facts(stack, order_id, order, payment, around.now) if asks_stripe else StripeFacts(was_asked=False)
+    )
     given: dict[str, Any] = {
         **vars(around),
         # A poison message may not be an event: every message that names the order is about it.
