@@ -28,6 +28,7 @@ from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
 from ops.dlq_letters import DLQS
 from ops.errors import ExitStatus, Problem
+from ops.facts import unread
 from ops.output import Report, Table
 
 CUSTOMER = "check"
@@ -104,6 +105,7 @@ class Check:
             self._try("its refund SUCCEEDED", self._refunded)
         self._try("no alarm is on", self._alarms)
         self._try("every DLQ is empty", self._dlqs)
+        self._try("every stream and queue is read", self._mappings)
         return all(result.is_well for result in self.results)
 
     def _try(self, what: str, check: Callable[[], str]) -> bool:
@@ -194,6 +196,11 @@ class Check:
         if any(counts.values()):
             raise NotWell(", ".join(f"{dlq}: {count}" for dlq, count in counts.items() if count))
         return ", ".join(DLQS)
+
+    def _mappings(self) -> str:
+        if found := [f"{each.source}: mapping {each.uuid} is disabled" for each in unread(self.stack)]:
+            raise NotWell(", ".join(found))
+        return "no event source mapping is disabled"
 
     # ------------------------------------------------------------ how
 

@@ -174,7 +174,7 @@ def surroundings(stack: Stack, *, now: int) -> Surroundings:
         dead_letters=letters,
         are_dead_letters_complete=is_complete,
         failed_records=list(islice(Bucket(stack).records(), FAILED_RECORDS_MAX)),
-        unread=list(_unread(stack)),
+        unread=list(unread(stack)),
         republish=CheckpointStore(stack.dynamodb, stack.resource("OrdersStateTable"), RepublishCheckpoint).read(),
         reconcile=CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), ReconcileCheckpoint).read(),
         requires_action_seconds=int(stack.parameter("RequiresActionSeconds")),
@@ -198,8 +198,11 @@ def _letters(stack: Stack) -> tuple[list[DeadLetter], bool]:
     return [letter for letters, _ in found for letter in letters], all(is_all for _, is_all in found)
 
 
-def _unread(stack: Stack) -> Iterator[Unread]:
-    """Mappings may be of an alias of the function: they are found by what they read."""
+def unread(stack: Stack) -> Iterator[Unread]:
+    """The streams and queues that no function reads.
+
+    Mappings may be of an alias of the function: they are found by what they read.
+    """
     # The last part of a queue's URL is its name, as of its ARN; a stream's ARN has the table's name in it.
     logical_ids = {stack.resource(name).split("/")[-1]: name for name in _SOURCES}
     pages = stack.client("lambda").get_paginator("list_event_source_mappings").paginate()
