@@ -152,6 +152,16 @@ class _SignIn:
 class _Documents(BaseHTTPRequestHandler):
     """OpenID Connect Discovery 1.0, a JSON Web Key Set (RFC 7517), and the sign-in of a page."""
 
+    def parse_request(self) -> bool:
+        """Refuse any other Host: by DNS rebinding, a page of another site would read the codes of all three people."""
+        if not super().parse_request():
+            return False
+        port = self.server.server_port  # type: ignore[attr-defined]
+        if self.headers.get("Host") in (f"127.0.0.1:{port}", f"localhost:{port}"):
+            return True
+        self.send_error(403, "Another Host")
+        return False
+
     def do_GET(self) -> None:
         url = urlsplit(self.path)
         document = self.server.documents.get(url.path)  # type: ignore[attr-defined]

@@ -9,6 +9,8 @@ Afterwards the order is paid and refunded, at Stripe and in the tables, where it
 cleaned up. Its customer is `check`.
 """
 
+import base64
+import json
 import os
 import shlex
 import subprocess
@@ -28,6 +30,7 @@ from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
 from ops.dlq_letters import DLQS
 from ops.errors import ExitStatus, Problem
+from ops.facts import unread
 from ops.output import Report, Table
 
 CUSTOMER = "check"
@@ -104,6 +107,8 @@ class Check:
             self._try("its refund SUCCEEDED", self._refunded)
         self._try("no alarm is on", self._alarms)
         self._try("every DLQ is empty", self._dlqs)
+        self._try("every stream and queue is read", self._mappings)
+        self._try("a customer's token is not the staff's", self._scopes)
         return all(result.is_well for result in self.results)
 
     def _try(self, what: str, check: Callable[[], str]) -> bool:
@@ -111,7 +116,7 @@ class Check:
             result = Result(what, True, check())
         except NotWell as reason:
             result = Result(what, False, str(reason))
-        except (requests.RequestException, KeyError, ValueError) as error:
+        except (requests.RequestException, LookupError, ValueError) as error:
             result = Result(what, False, repr(error))
         self.results.append(result)
         return result.is_well
@@ -195,6 +200,19 @@ class Check:
             raise NotWell(", ".join(f"{dlq}: {count}" for dlq, count in counts.items() if count))
         return ", ".join(DLQS)
 
+    def _mappings(self) -> str:
+        if found := [f"{each.source}: mapping {each.uuid} is disabled" for each in unread(self.stack)]:
+            raise NotWell(", ".join(found))
+        return "no event source mapping is disabled"
+
+    def _scopes(self) -> str:
+        """A machine's tokens have one subject for both, and are no customer's."""
+        customer, staff = _claims(self._token(CUSTOMER)), _claims(self._token("check-staff", "--scope", REFUND_SCOPE))
+        has_scope = REFUND_SCOPE in f"{customer.get('scope')} {customer.get('scp')}"
+        if has_scope and customer["sub"] != staff["sub"]:
+            raise NotWell(f"it has the scope {REFUND_SCOPE}: docs/guides/deploy.md says how the issuer refuses that")
+        return "a machine's: test it with a customer's (TOKEN_COMMAND)" if has_scope else f"no {REFUND_SCOPE}"
+
     # ------------------------------------------------------------ how
 
     def _messages(self, dlq: str) -> int:
@@ -227,6 +245,11 @@ class Check:
                 raise NotWell(f"it is {seen}, after {self.seconds} s")
             time.sleep(1)
         return f"after {time.monotonic() - began:.0f} s"
+
+
+def _claims(token: str) -> dict[str, Any]:
+    """What the token says; the API verifies it. Raises ValueError or IndexError if it is no JWT."""
+    return dict(json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "==")))
 
 
 def _json(response: requests.Response, status: int) -> dict[str, Any]:

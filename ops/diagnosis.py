@@ -84,6 +84,8 @@ def _seam(facts: Facts) -> Iterator[Finding]:
 
 def _stripe(facts: Facts) -> Iterator[Finding]:
     failure = facts.stripe.failure
+    if not facts.stripe.was_asked:
+        return
     if failure is not None:
         is_ours = CHARGE_RULES[failure.kind].alarm
         cause = Cause.STRIPE_KEY_REFUSED if is_ours else Cause.STRIPE_UNAVAILABLE

@@ -74,6 +74,8 @@ class StripeFacts:
     """Why Stripe did not show it; what was read before is in `intents`."""
     is_complete: bool = True
     """Whether the lookup has seen every PaymentIntent of the order."""
+    was_asked: bool = True
+    """Otherwise nothing is known: that no PaymentIntent is here says nothing."""
 
     @property
     def succeeded(self) -> list[IntentFacts]:
@@ -172,7 +174,7 @@ def surroundings(stack: Stack, *, now: int) -> Surroundings:
         dead_letters=letters,
         are_dead_letters_complete=is_complete,
         failed_records=list(islice(Bucket(stack).records(), FAILED_RECORDS_MAX)),
-        unread=list(_unread(stack)),
+        unread=list(unread(stack)),
         republish=CheckpointStore(stack.dynamodb, stack.resource("OrdersStateTable"), RepublishCheckpoint).read(),
         reconcile=CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), ReconcileCheckpoint).read(),
         requires_action_seconds=int(stack.parameter("RequiresActionSeconds")),
@@ -196,8 +198,11 @@ def _letters(stack: Stack) -> tuple[list[DeadLetter], bool]:
     return [letter for letters, _ in found for letter in letters], all(is_all for _, is_all in found)
 
 
-def _unread(stack: Stack) -> Iterator[Unread]:
-    """Mappings may be of an alias of the function: they are found by what they read."""
+def unread(stack: Stack) -> Iterator[Unread]:
+    """The streams and queues that no function reads.
+
+    Mappings may be of an alias of the function: they are found by what they read.
+    """
     # The last part of a queue's URL is its name, as of its ARN; a stream's ARN has the table's name in it.
     logical_ids = {stack.resource(name).split("/")[-1]: name for name in _SOURCES}
     pages = stack.client("lambda").get_paginator("list_event_source_mappings").paginate()
@@ -216,7 +221,9 @@ def gather(stack: Stack, order_id: str, around: Surroundings, *, asks_stripe: bo
     order, order_error = _order(stack, order_id)
     row = stack.item("PaymentsTable", order_id=order_id)
     payment = payment_of(row) if row else None
-    at_stripe = stripe_facts(stack, order_id, order, payment, around.now) if asks_stripe else StripeFacts()
+    at_stripe = (
+        stripe_facts(stack, order_id, order, payment, around.now) if asks_stripe else StripeFacts(was_asked=False)
+    )
     given: dict[str, Any] = {
         **vars(around),
         # A poison message may not be an event: every message that names the order is about it.

@@ -60,6 +60,8 @@ class StandIn(ThreadingHTTPServer):
         self.webhooks_by_themselves = False
         """Whether events are delivered as they happen; otherwise the admin API delivers them."""
         self.seed = seed
+        self.hosts = {host, "localhost", "127.0.0.1"}
+        """By which names a request may call this server."""
         self.reset()
         super().__init__((host, port), _Handler)
 
@@ -197,6 +199,22 @@ class _Handler(BaseHTTPRequestHandler):
     @property
     def standin(self) -> StandIn:
         return cast(StandIn, self.server)
+
+    def parse_request(self) -> bool:
+        """Refuse a page of another site, which is in the browser of whoever runs this, on the same machine.
+
+        DNS rebinding sends the site's own name as the Host. A form, or fetch without CORS, sends its Origin.
+        """
+        if not super().parse_request():
+            return False
+        host, is_of_admin = self.headers.get("Host", ""), urlsplit(self.path).path.startswith(ADMIN_PREFIX)
+        if host.partition(":")[0] not in self.standin.hosts:
+            self.send_error(403, "Another Host", "Start the stand-in with --host and the name that you call it by.")
+        elif is_of_admin and self.headers.get("Origin", f"http://{host}") != f"http://{host}":
+            self.send_error(403, "Another Origin")
+        else:
+            return True
+        return False
 
     def _handle(self) -> None:
         url = urlsplit(self.path)

@@ -4,7 +4,7 @@ request ─► validate ─► one transaction: the refund stored, its amount re
                               └─ the table's stream ─► publish_events ─► SNS ─► refund_charge
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.ids import digest_of, fingerprint_of
 from onecharge.orders.refunds import StoredRefund
-from onecharge.orders.schema import StoredOrder
+from onecharge.orders.schema import REFUNDABLE_SECONDS, StoredOrder
 from onecharge.runtime.http_api import JsonResponse, Problem, Request, ResponseModel, Route, try_again
 from orders_api.http import (
     BAD_BODY,
@@ -109,7 +109,7 @@ def request_refund(
                 refund_id=refund_id,
                 status=RefundState.PENDING,
                 attempt=order.paid_attempt or order.attempt,
-                amount_minor=_refundable_minor(order, wanted.amount),
+                amount_minor=_refundable_minor(order, wanted.amount, now),
                 currency=order.currency,
                 fingerprint=fingerprint,
                 requested_at=now.isoformat(),
@@ -127,10 +127,12 @@ def request_refund(
     raise try_again("The order is being changed. Retry with the same Idempotency-Key.")
 
 
-def _refundable_minor(order: StoredOrder, amount_minor: int | None) -> int:
+def _refundable_minor(order: StoredOrder, amount_minor: int | None, now: datetime) -> int:
     """Returns the amount, or all that is left if it is None. Raises Problem if it cannot be refunded."""
     if order.status is not OrderStatus.PAID:
         raise conflict("not-paid", f"The order is {order.status}: only what is PAID can be refunded.")
+    if now >= datetime.fromisoformat(order.paid_at or order.placed_at) + timedelta(seconds=REFUNDABLE_SECONDS):
+        raise conflict("paid-too-long-ago", "The payment is too old for this API. Refund it at Stripe, by hand.")
     left_minor = order.amount_minor - order.refunded_minor
     wanted_minor = left_minor if amount_minor is None else amount_minor
     if not 0 < wanted_minor <= left_minor:
@@ -169,7 +171,7 @@ ROUTE = Route(
     {
         HTTPStatus.BAD_REQUEST: BAD_BODY,
         HTTPStatus.NOT_FOUND: ("not-found",),
-        HTTPStatus.CONFLICT: ("not-paid", "more-than-is-left"),
+        HTTPStatus.CONFLICT: ("not-paid", "paid-too-long-ago", "more-than-is-left"),
         HTTPStatus.UNPROCESSABLE_ENTITY: ("idempotency-key-reused",),
     },
     body=RefundRequest,

@@ -103,16 +103,13 @@ Item = Mapping[str, Any]
 """An item in DynamoDB's JSON."""
 
 _KEY = ("due_date", "document_id")
-_DONE = {
-    f":{state.lower()}": state for state in (DocumentState.ORDERED, DocumentState.INVALID, DocumentState.WITHDRAWN)
-}
-# An unknown state, or none, is not done: the document is read, and found to be invalid.
-_NOT_DONE = f"attribute_not_exists(#state) OR NOT #state IN ({', '.join(_DONE)})"
+_STATES = {f":{state.lower()}": state for state in DocumentState}
+_UNKNOWN = f"attribute_not_exists(#state) OR NOT #state IN ({', '.join(_STATES)})"
 
 
 @dataclass(frozen=True)
 class Page:
-    """Documents of one due date that are not done, and the cursor of the next page (None at the end)."""
+    """Documents of one due date, and the cursor of the next page (None at the end)."""
 
     items: list[Item]
     next: Item | None
@@ -143,16 +140,26 @@ class DueDocumentStore:
     table: str
     orders_table: str
 
-    def page(self, due_date: str, *, after: Item | None, limit: int) -> Page:
-        """Returns the next documents of this due date that are not done; `limit` counts those that are done, too."""
+    def due(self, due_date: str, *, after: Item | None, limit: int) -> Page:
+        """Returns the next documents of this due date that are DUE, by the index: no others are read."""
+        condition, values = "due_date = :due_date AND #state = :due", {":due": DocumentState.DUE}
+        return self._page(due_date, after, limit, values, KeyConditionExpression=condition, IndexName="due")
+
+    def of_no_state(self, due_date: str, *, after: Item | None, limit: int) -> Page:
+        """Returns the next ones without a state, or with an unknown one; `limit` counts all others, too."""
+        condition = "due_date = :due_date"
+        return self._page(due_date, after, limit, _STATES, KeyConditionExpression=condition, FilterExpression=_UNKNOWN)
+
+    def _page(
+        self, due_date: str, after: Item | None, limit: int, values: Mapping[str, str], **conditions: Any
+    ) -> Page:
         start: dict[str, Any] = {"ExclusiveStartKey": after} if after else {}
         answer = self.client.query(
             TableName=self.table,
-            KeyConditionExpression="due_date = :due_date",
-            FilterExpression=_NOT_DONE,
             ExpressionAttributeNames={"#state": "state"},
-            ExpressionAttributeValues=to_item({":due_date": due_date, **_DONE}),
+            ExpressionAttributeValues=to_item({":due_date": due_date, **values}),
             Limit=limit,
+            **conditions,
             **start,
         )
         return Page(list(answer["Items"]), answer.get("LastEvaluatedKey"))

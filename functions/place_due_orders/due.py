@@ -7,6 +7,7 @@ The next run continues with the documents that are not marked yet. Two concurren
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
@@ -26,6 +27,7 @@ from place_due_orders.documents import (
     DueDocumentStore,
     InvalidDocument,
     Item,
+    Page,
     Placed,
     PlacedBefore,
 )
@@ -83,21 +85,29 @@ class DueRun:
         today = self.clock().date()
         try:
             for due_date in days_ordered(today):
-                for items in batched(self._not_done(due_date), AT_ONCE, strict=False):
-                    self._require_time()
-                    self.parallel(partial(self._order_isolated, due_date), items)
+                self._order_all(due_date, self.documents.due)
             for due_date in days_reported(today):
                 self._report(due_date)
-            self.logger.info("run complete: everything due is ordered", extra={"today": today.isoformat()})
         except _OutOfTime:
             self.count("DueRunUnfinished")
             self.logger.warning("out of time: the next run continues", extra={"today": today.isoformat()})
+            return
+        self.logger.info("run complete: everything due is ordered", extra={"today": today.isoformat()})
+        # The index does not have these. To find them takes reading all documents, so it is done last.
+        with suppress(_OutOfTime):
+            for due_date in days_ordered(today) + days_reported(today):
+                self._order_all(due_date, self.documents.of_no_state)
 
-    def _not_done(self, due_date: str) -> Iterator[Item]:
+    def _order_all(self, due_date: str, read: Callable[..., Page]) -> None:
+        for items in batched(self._documents(due_date, read), AT_ONCE, strict=False):
+            self._require_time()
+            self.parallel(partial(self._order_isolated, due_date), items)
+
+    def _documents(self, due_date: str, read: Callable[..., Page]) -> Iterator[Item]:
         after = None
         while True:
             self._require_time()
-            page = self.documents.page(due_date, after=after, limit=PAGE_SIZE)
+            page = read(due_date, after=after, limit=PAGE_SIZE)
             yield from page.items
             if page.next is None:
                 return
@@ -188,7 +198,7 @@ class DueRun:
     def _report(self, due_date: str) -> None:
         """Report the date, once, if a document of it has no order."""
         is_reported = False
-        for item in self._not_done(due_date):
+        for item in self._documents(due_date, self.documents.due):
             self._require_time()
             if not self._is_missed(item, due_date) or is_reported:
                 continue

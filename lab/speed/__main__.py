@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from lab.publish import write_table
-from lab.speed.functions import PACKAGES, WorkFailed, running_servers
+from lab.speed.functions import PACKAGES, WorkFailed, compile_all, running_servers
 from lab.speed.measure import measure, measure_cold_starts
 from lab.speed.report import PICTURE, README, for_the_terminal, in_markdown, svg
 from lab.speed.results import RESULTS, Run
@@ -35,6 +35,7 @@ def bench(rounds: int, console: Console) -> Run:
         rounds=rounds,
         versions={name: version(name) for name in _VERSIONS},
     )
+    compile_all(PACKAGES)
     with tempfile.TemporaryDirectory() as folder, console.status("building with `sam build`") as status:
         work_dir, tools = Path(folder), PROJECT / ".venv"
         sam = Sam(program=tools / "opt/sam/bin/sam", python=tools / "bin/python", project=PROJECT, work_dir=work_dir)

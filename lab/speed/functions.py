@@ -22,7 +22,7 @@ STRIPE_SECONDS, AWS_SECONDS = 0.300, 0.004
 """How long a request takes at least, where time is measured."""
 VARIANTS = PROJECT / "lab/speed/variants"
 PACKAGES = PROJECT / ".venv/opt/bench/lib/python3.13/site-packages"
-"""What pip has installed for the other designs, .pyc files included."""
+"""What pip has installed for the other designs."""
 _BARE_PYTHON = (f"{sys.base_prefix}/bin/python3.13", "-I", "-S", "-B")
 """Python's standard library and nothing else, and nothing is compiled for the next time: as on Lambda, where a function
 cannot write to its own folder."""
@@ -30,6 +30,14 @@ cannot write to its own folder."""
 
 class WorkFailed(Exception):
     """A function did not do what it was measured for; its figures would mean nothing."""
+
+
+def compile_all(packages: Path) -> None:
+    """Compile the packages, as our build does; pip was told not to. Raises WorkFailed if no .pyc file is there."""
+    command = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(packages)]
+    done = subprocess.run(command, check=False)
+    if done.returncode or not any(packages.rglob("*.pyc")):
+        raise WorkFailed(f"{packages} was not compiled: the rows with .pyc would show none")
 
 
 class Function:

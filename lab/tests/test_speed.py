@@ -7,7 +7,7 @@ from typing import Any
 import botocore
 import pytest
 
-from lab.speed.functions import Function, WorkFailed
+from lab.speed.functions import Function, WorkFailed, compile_all
 from lab.speed.report import PICTURE, README, in_markdown, rows_of, svg
 from lab.speed.results import DESIGNS, OURS, POWERTOOLS, RESULTS, Run
 from lab.speed.worker import consumed
@@ -36,6 +36,16 @@ def function(tmp_path: Path) -> Iterator[Function]:
     )
     yield started
     started.end()
+
+
+def test_the_other_designs_are_compiled_or_nothing_is_measured(tmp_path: Path) -> None:
+    """A fresh clone's packages have no .pyc files; with none, a row with .pyc would be of cold starts that compile."""
+    with pytest.raises(WorkFailed, match="not compiled"):
+        compile_all(tmp_path)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/module.py").write_text("x = 1")
+    compile_all(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*.pyc")] == ["module.cpython-313.pyc"]
 
 
 def test_the_table_and_the_picture_show_the_stored_run(run: Run) -> None:

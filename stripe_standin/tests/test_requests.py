@@ -126,3 +126,20 @@ def test_an_unknown_setting_is_refused(account: Account) -> None:
         account.admin.open_dispute(account.create().id)
     response = requests.post(f"{account.base_url}/_standin/faults", json={"rules": [{"kind": "bad_luck"}]}, timeout=60)
     assert response.status_code == 400
+
+
+def test_another_host_is_refused(account: Account) -> None:
+    """A site whose name resolves to this machine is of the stand-in's own origin then: it reads and sends nothing."""
+    for path in ("_standin/ledger", "v1/events", "stripe.js"):
+        for host, status in {"localhost:1": 200, "rebound.example:1": 403, "": 403}.items():
+            headers = {"Authorization": "Bearer sk_test_x", "Host": host}
+            assert requests.get(f"{account.base_url}/{path}", headers=headers, timeout=60).status_code == status, host
+
+
+def test_a_page_of_another_origin_does_not_reach_the_admin_api(account: Account) -> None:
+    """A form, or text without CORS, is sent without asking first. The stand-in's own pages have its address."""
+    intent = account.pay(payment_method="pm_card_threeDSecure2Required")
+    for origin, status in {"https://a.example": 403, "null": 403, account.base_url: 200}.items():
+        url = f"{account.base_url}/_standin/payment_intents/{intent.id}/authenticate"
+        answer = requests.post(url, "{}", headers={"Origin": origin, "Content-Type": "text/plain"}, timeout=60)
+        assert (answer.status_code, account.charges) == (status, status == 200), origin

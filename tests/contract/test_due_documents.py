@@ -1,6 +1,7 @@
 """A due document becomes an order in one conditional transaction, on DynamoDB Local and in the simulation."""
 
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,10 +13,17 @@ import pytest
 from onecharge.orders.schema import new_order_item
 from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.parallel import one_after_another
-from place_due_orders.documents import DocumentChanged, DueDocument, DueDocumentStore, Placed, PlacedBefore
+from place_due_orders.documents import (
+    FIELDS,
+    DocumentChanged,
+    DueDocument,
+    DueDocumentStore,
+    Page,
+    Placed,
+    PlacedBefore,
+)
 from place_due_orders.due import DueRun
 from tests.contract.conftest import Endpoint
-from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.harness import create_table
 from tests.support.silent import SILENT
 
@@ -35,11 +43,8 @@ class Tables:
     @classmethod
     def on(cls, client: Any) -> "Tables":
         names = f"due-{uuid4()}", f"orders-{uuid4()}"
-        if isinstance(client, MemoryDynamoDB):
-            client.keys = {names[0]: ("due_date", "document_id"), names[1]: ("order_id",)}
-        else:
-            create_table(client, names[0], "DueDocumentsTable")
-            create_table(client, names[1], "OrdersTable")
+        create_table(client, names[0], "DueDocumentsTable")
+        create_table(client, names[1], "OrdersTable")
         return cls(client, DueDocumentStore(client, *names))
 
     def put_document(self, document_id: str = "inv-1", **changes: Any) -> dict[str, Any]:
@@ -144,22 +149,29 @@ def test_a_mark_is_conditional_on_the_document_that_was_read(tables: Tables) -> 
     assert (stored["state"], stored["reason"], stored["amount_minor"]) == ("INVALID", "r", 1099)
 
 
-def test_open_documents_are_read_page_by_page(tables: Tables) -> None:
-    """Also a document without a state, or with an unknown one; and none of another day."""
+def test_documents_are_read_page_by_page_by_their_state(tables: Tables) -> None:
+    """What is due, whatever is done; and what has no state, or an unknown one. None of another day."""
     done = {1: "ORDERED", 2: "ORDERED", 3: "INVALID", 5: "WITHDRAWN"}
     for number in range(9):
         tables.put_document(f"inv-{number}", state={**done, 7: None, 8: "?"}.get(number, "DUE"))
     tables.put_document("inv-x", due_date="2026-11-22")
+    assert sorted(all_pages(tables.documents.due, pages=2)) == ["inv-0", "inv-4", "inv-6"]
+    assert all_pages(tables.documents.of_no_state, pages=5) == ["inv-7", "inv-8"]
+    [read] = tables.documents.due(TODAY, after=None, limit=1).items
+    assert set(read) == {*FIELDS}
+
+
+def all_pages(read: Callable[..., Page], *, pages: int) -> list[str]:
+    """The documents of today, two a page; DynamoDB may show that there is no more only by an empty page."""
     seen: list[str] = []
     after = None
-    for _ in range(6):
-        page = tables.documents.page(TODAY, after=after, limit=2)
+    for _ in range(pages + 1):
+        page = read(TODAY, after=after, limit=2)
         seen += [item["document_id"]["S"] for item in page.items]
         after = page.next
         if after is None:
-            break
-    assert after is None
-    assert seen == ["inv-0", "inv-4", "inv-6", "inv-7", "inv-8"]
+            return seen
+    raise AssertionError(f"more than {pages} pages: {seen}")
 
 
 def test_concurrent_runs_place_one_order_for_each_document(endpoint: Endpoint) -> None:

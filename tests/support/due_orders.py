@@ -65,7 +65,9 @@ class Calendar:
 
     def __post_init__(self) -> None:
         self.dynamodb: Any = MemoryDynamoDB(
-            keys={"DueDocuments": ("due_date", "document_id"), "Orders": ("order_id",)}, io=self.io
+            keys={"DueDocuments": ("due_date", "document_id"), "Orders": ("order_id",)},
+            indexes={"DueDocuments": {"due": ("due_date", "state")}},
+            io=self.io,
         )
 
     def enter(self, document_id: str = "inv-1", due_date: str = TODAY, **changes: Any) -> None:

@@ -171,3 +171,13 @@ def test_another_site_does_not_read_the_codes(page: _Page) -> None:
     assert "Access-Control-Allow-Origin" not in answer.headers
     assert answer.headers["Content-Security-Policy"] == "frame-ancestors 'none'"
     assert page.exchange("guessed").headers["Access-Control-Allow-Origin"] == "*"
+
+
+def test_another_host_is_refused(page: _Page) -> None:
+    """A site whose name resolves to this machine is of the issuer's own origin then, and would read the codes."""
+    port = urlsplit(page.issuer.url).port
+    for host, refused in ((f"localhost:{port}", False), (f"rebound.example:{port}", True), ("127.0.0.1:1", True)):
+        headers = {"Host": host}
+        read = requests.get(f"{page.issuer.url}/jwks.json", headers=headers, timeout=60)
+        posted = requests.post(page.issuer.token_url, headers=headers, timeout=60)
+        assert (read.status_code, posted.status_code) == ((403, 403) if refused else (200, 400)), host

@@ -234,6 +234,18 @@ def test_a_run_out_of_time_is_continued_by_the_next(calendar: Calendar) -> None:
     assert calendar.counted.count("DueRunUnfinished") == runs
 
 
+def test_finished_documents_make_no_other_late(calendar: Calendar, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are of the days before: only then the run looks for what has no state."""
+    monkeypatch.setattr(due, "PAGE_SIZE", 2)
+    for number in range(500):
+        calendar.enter(f"inv-{number:03}", days_ago(1), state="ORDERED")
+    calendar.enter()
+    calendar.steps_left = 2 * (REPORTED_DAYS + 1)
+    calendar.run()
+    assert calendar.ordered() == {"inv-1": 1}
+    assert calendar.counted == ["DueOrderPlaced"]
+
+
 def test_a_step_fits_into_the_function() -> None:
     """At least twenty times, or a run would end before it orders anything."""
     timeout = load_template()["Resources"]["PlaceDueOrdersFunction"]["Properties"]["Timeout"]

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from onecharge.orders.schema import REFUNDABLE_SECONDS
 from onecharge.orders.schema import RETENTION_SECONDS as ORDER_RETENTION_SECONDS
 from onecharge.payments.time_bounds import (
     FUTURE_MAX_SECONDS,
@@ -85,6 +86,11 @@ def test_clock_skew_fits_into_its_margin() -> None:
 def test_an_order_outlives_its_payment_row_and_its_messages() -> None:
     """By 14 days in a queue and 14 days in its DLQ: as long as a payment answers, its order refuses another cart."""
     assert ORDER_RETENTION_SECONDS > RETENTION_SECONDS + (14 + 14) * DAY
+
+
+def test_a_refund_is_refused_before_its_payment_expires() -> None:
+    """Ten days are left to make a refund that was accepted last."""
+    assert REFUNDABLE_SECONDS == RETENTION_SECONDS - 10 * DAY
 
 
 @pytest.mark.parametrize(

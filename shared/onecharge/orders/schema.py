@@ -33,6 +33,10 @@ RETENTION_SECONDS = 530 * 24 * 3600
 service keeps its rows for 500 days, so an order outlives its payment: as long as a payment can answer for an order id,
 the order is there to refuse another cart under the same idempotency key."""
 
+REFUNDABLE_SECONDS = 490 * 24 * 3600
+"""How long after its payment an order can be refunded: ten days less than the payment service keeps the row, without
+which it cannot make the refund."""
+
 
 class Money(Protocol):
     """An amount of money: of a payment's row, or of its outcome."""

@@ -199,6 +199,17 @@ def test_what_waits_is_listed_the_oldest_first(operated: OperatedStack) -> None:
     assert "the oldest 1 of them" in operated.ops("pending", "--limit", "1")[2]
 
 
+def test_what_stripe_was_not_asked_about_is_not_missing(operated: OperatedStack) -> None:
+    """A row that names its PaymentIntent waits, as explain says, and nothing is broken."""
+    operated.place(order_id=ORDER_ID, status="REQUIRES_ACTION")
+    own = operated.intent(ORDER_ID, confirm="pm_card_threeDSecure2Required")
+    of_row = {"state": "REQUIRES_ACTION", "finalized_at": int(time.time()), "payment_intent_id": own}
+    operated.claim(ORDER_ID, **FREE, **FINAL | of_row)
+    status, document, _ = operated.ops("pending")
+    assert [each["cause"] for each in document["pending"]] == causes(operated) == ["AUTHENTICATION_AWAITED"]
+    assert status == 0
+
+
 def test_a_refund_that_waits_is_listed(operated: OperatedStack) -> None:
     """By its id, beside its order, which is paid."""
     put_paid(operated)

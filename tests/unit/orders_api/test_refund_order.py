@@ -1,11 +1,12 @@
 """POST /orders/{order_id}/refunds: never more is refunded than was paid, and once for each key."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from onecharge.contract.states import OrderStatus
-from tests.support.orders_api import Client, order
+from tests.support.orders_api import NOW, Client, order
 
 
 def test_a_part_of_a_paid_order_is_refunded(client: Client) -> None:
@@ -91,6 +92,19 @@ def test_only_a_paid_order_is_refunded(client: Client) -> None:
         answer, problem, _ = client.to(f"{order_id}/refunds", {"amount": 1})
         assert (answer, problem["type"]) == (409, "urn:onecharge:problem:not-paid")
         assert status in problem["detail"]
+
+
+def test_a_refund_is_refused_before_its_payment_is_forgotten(client: Client) -> None:
+    """409 from day 490 after the payment, however late that was; a retry of an accepted one is replayed."""
+    order_id = client.paid()
+    client.set_attributes(order_id, paid_at=(NOW + timedelta(days=3)).isoformat())
+    client.now = NOW + timedelta(days=493, seconds=-1)
+    accepted = client.to(f"{order_id}/refunds", {"amount": 1}, key="a")[:2]
+    client.now = NOW + timedelta(days=493)
+    assert client.to(f"{order_id}/refunds", {"amount": 1}, key="a")[:2] == accepted == (202, accepted[1])
+    status, problem, _ = client.to(f"{order_id}/refunds", {"amount": 1}, key="b")
+    assert (status, problem["type"]) == (409, "urn:onecharge:problem:paid-too-long-ago")
+    assert client.get(f"/orders/{order_id}")[1]["amount_refunded"] == 1
 
 
 def test_a_bad_refund_is_refused(client: Client) -> None:
