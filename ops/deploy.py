@@ -160,7 +160,9 @@ def _deploy(account: Account, seen: Seen, wanted: Wanted, role_arn: str) -> None
     account.sam("build", parameters=parameters)
     account.sam(
         *("deploy", "--stack-name", account.name, "--resolve-s3", "--s3-prefix", account.name),
-        *("--capabilities", "CAPABILITY_IAM", "--no-confirm-changeset", "--no-fail-on-empty-changeset"),
+        # The second one is for a transform in a template with a nested stack.
+        *("--capabilities", "CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"),
+        *("--no-confirm-changeset", "--no-fail-on-empty-changeset"),
         *(("--role-arn", role_arn) if role_arn else ()),
         parameters=parameters,
     )

@@ -72,6 +72,10 @@ def plan(seen: Seen, wanted: Wanted) -> list[Step]:
     given = {**seen.parameters, **wanted.parameters}
     if wanted.parameters.get("JwtIssuer") and "JwtAudience" not in given:
         raise Problem("JwtIssuer needs JwtAudience: which of the issuer's access tokens are for this API?")
+    if given.get("WebOrigin", "").startswith("http://127.0.0.1") and not given.get("JwtIssuer"):
+        raise Problem("WebOrigin: a user pool takes http only for http://localhost (Amazon Cognito, callback URLs)")
+    if given.get("Profile") == "live" and "AlarmEmail" not in given:
+        raise Problem("Profile=live without AlarmEmail: who gets the alarms? (AlarmEmail= if it is really nobody)")
     has_secrets = wanted.secret_names.keys() <= given.keys() or bool(seen.stored_key and seen.has_webhook_secret)
     is_live = given.get("Profile") == "live"
     if key := seen.stored_key or (wanted.functions_key or wanted.deploying_key if not has_secrets else ""):

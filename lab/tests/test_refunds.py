@@ -2,10 +2,12 @@
 
 import itertools
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import stripe
 
 from lab.simulation.choices import SeededChoices
 from lab.simulation.explore import explored
@@ -168,6 +170,11 @@ def a_404_is_a_refusal(world: RefundWorld) -> None:
             if response.failure and response.failure.kind is ResponseKind.NOT_FOUND:
                 return RefundResponse(failure=Failure(ResponseKind.INVALID, code="charge_already_refunded"))
             return response
+
+        def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[FoundRefund]:
+            with suppress(stripe.InvalidRequestError):
+                return super().find_refunds(payment_intent_id, refund_id)
+            return []
 
     world.gateway = Convinced
 

@@ -34,8 +34,9 @@ class LookUpPlacedBefore:
     def __call__(self) -> int:
         """Epoch seconds. Raises botocore's errors: whether an order has to be looked up is unknown, and it waits."""
         with self._lock:
-            now = time.monotonic()
-            if self._known is None or now - self._read_at >= KEPT_SECONDS:
+            # The monotonic clock may stand still while Lambda has frozen the environment.
+            now = time.time()
+            if self._known is None or not 0 <= now - self._read_at < KEPT_SECONDS:
                 self._known = None
                 self._known = (self._state.read() or PlacedAgain()).look_up_before
                 self._read_at = now

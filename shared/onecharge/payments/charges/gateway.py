@@ -247,7 +247,8 @@ class StripeGateway:
             LookupInconclusive: there are more refunds than are read.
             stripe.StripeError: Stripe did not answer, or refused.
         """
-        return amount_of_live(list_refunds(self.client, payment_intent_id))
+        refunds = list_refunds(self.client, payment_intent_id)
+        return sum(each.amount for each in refunds if getattr(each, "status", None) not in ("failed", "canceled"))
 
     def disputes(self, payment_intent_id: str) -> Disputes:
         """All disputes of a PaymentIntent. Raises as `amount_refunded`."""
@@ -257,11 +258,6 @@ class StripeGateway:
 def list_refunds(client: stripe.StripeClient, payment_intent_id: str) -> Iterator[stripe.Refund]:
     """All refunds of a PaymentIntent that Stripe lists. Raises as `StripeGateway.amount_refunded`."""
     return _all_of(client.v1.refunds.list, payment_intent_id)
-
-
-def amount_of_live(refunds: Iterable[stripe.Refund]) -> int:
-    """What they sum up to, without those that failed."""
-    return sum(each.amount for each in refunds if getattr(each, "status", None) not in ("failed", "canceled"))
 
 
 def _all_of(read: Callable[[Any], Any], payment_intent_id: str) -> Iterator[Any]:

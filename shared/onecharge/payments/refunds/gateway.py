@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import stripe
 
 from onecharge.contract.events import ATTEMPTS_MAX
-from onecharge.payments.charges.gateway import amount_of_live, list_refunds
+from onecharge.payments.charges.gateway import list_refunds
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund
 from onecharge.payments.stripe_responses import (
     Failure,
@@ -82,7 +82,8 @@ class StripeRefunds:
         """
         expanded = self.client.v1.payment_intents.retrieve(payment_intent_id, {"expand": ["latest_charge"]})
         refunds = list(list_refunds(self.client, payment_intent_id))
-        if getattr(expanded.latest_charge, "amount_refunded", 0) > amount_of_live(refunds):
+        # Nor whether that sum falls when a refund fails: so those that failed are counted, too.
+        if getattr(expanded.latest_charge, "amount_refunded", 0) > sum(each.amount for each in refunds):
             raise LookupInconclusive
         return [found_refund(refund) for refund in refunds if metadata_of(refund).get("refund_id") == refund_id]
 
