@@ -45,6 +45,18 @@ SCENARIOS: Mapping[str, RefundScenario] = {
         fault_probability=0.05, crash_probability=0.01, banks_return=True, row_loss_probability=0.02
     ),
     "by hand": RefundScenario(fault_probability=0.05, crash_probability=0.02, by_hand=True, zombies=True),
+    "by hand, and banks return": RefundScenario(
+        fault_probability=0.05,
+        crash_probability=0.02,
+        by_hand=True,
+        banks_return=True,
+        zombies=True,
+        pause_probability=0.05,
+        pauses_seconds=(5, 40, 20 * 60),
+    ),
+    "by hand, and banks return, few faults": RefundScenario(
+        fault_probability=0.02, redeliveries=3, by_hand=True, banks_return=True, zombies=True
+    ),
     "refusals that a key stores": RefundScenario(
         **_REFUSED,
         only_stripe_faults=_TURNED_AWAY
