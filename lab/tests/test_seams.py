@@ -103,13 +103,7 @@ MUTANTS: Mapping[str, Callable[[SeamWorld], None]] = {
 }
 
 
-_RARE = pytest.mark.xfail(
-    reason="caught by one schedule of very many; more requests have shifted the one that was stored"
-)
-_BROKEN = [pytest.param(name, marks=_RARE if "beside a declined" in name else ()) for name in MUTANTS]
-
-
-@pytest.mark.parametrize("name", _BROKEN)
+@pytest.mark.parametrize("name", MUTANTS)
 def test_a_seam_that_is_broken_is_caught(name: str) -> None:
     """Each mutant, by the schedule that is stored for it or by another one of its scenario."""
     make = lambda scenario, number: seam_world(number, MUTANTS[name], of=scenario)  # noqa: E731
