@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from stripe_standin.errors import invalid
 from stripe_standin.parameters import integer
 
-AMOUNT_MAX = 99_999_999
+AMOUNT_MAX = 999_999_999_999
 
 CURRENCIES = frozenset(
     (
@@ -57,7 +57,7 @@ def currency_of(parameters: Mapping[str, str]) -> str:
 
 
 def amount_to_charge(parameters: Mapping[str, str], currency: str) -> int:
-    """An amount that Stripe charges: not below the currency's minimum, of eight digits at most."""
+    """An amount that Stripe charges: not below the currency's minimum, of twelve digits at most."""
     if parameters.get("amount") == "0":
         raise invalid(_ZERO, param="amount", code="parameter_invalid_integer")
     amount = positive_amount(parameters)

@@ -207,7 +207,7 @@ class Parity(Client):
         }
 
     def amounts(self) -> Any:
-        """The last one has nine digits."""
+        """The last two have nine digits and thirteen."""
         return {amount: self.create(amount=amount).error.get("code") for amount in TABLE["amounts"]["expected"]}
 
     def a_PaymentMethod_without_a_customer_twice(self) -> Any:

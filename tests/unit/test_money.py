@@ -21,7 +21,9 @@ def test_an_integer_amount_is_accepted(amount: int) -> None:
     assert TypeAdapter(AmountMinor).validate_json(str(amount)) == amount
 
 
-@pytest.mark.parametrize("amount", ["0", "-1", "10.5", "10.0", "1e3", '"1099"', "true", "null", "100000000", "1" * 400])
+@pytest.mark.parametrize(
+    "amount", ["0", "-1", "10.5", "10.0", "1e3", '"1099"', "true", "null", "1000000000000", "1" * 400]
+)
 def test_any_other_amount_is_refused(amount: str) -> None:
     """Zero, negative, fractional, textual, boolean and huge amounts."""
     with pytest.raises(ValidationError):

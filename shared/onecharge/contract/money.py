@@ -9,8 +9,9 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-MAX_AMOUNT_MINOR = 99_999_999
-"""The largest amount that Stripe accepts for a charge in most currencies: eight digits of the minor unit.
+MAX_AMOUNT_MINOR = 999_999_999_999
+"""The largest amount that Stripe accepts for a card payment: twelve digits of the minor unit. American Express
+takes nine: Stripe declines more as `amount_too_large`.
 Source: Stripe documentation, "Supported currencies", minimum and maximum charge amounts."""
 
 CURRENCIES = frozenset(
