@@ -208,14 +208,19 @@ async function orderScreen(orderId, screen) {
   }
 }
 
+/** Orders whose payment the bank has confirmed since this page was loaded. */
+const confirmed = new Set();
+
 function drawOrder(order) {
   const { order_id, status, amount, currency, amount_refunded } = order;
   const actions = el("section", { id: "actions" });
   const cancel = () => request(config, "POST", `/orders/${order_id}/cancel`).then(() => route());
-  const canCancel = ["PENDING", "REQUIRES_ACTION", "PAYMENT_DECLINED"].includes(status);
+  const isBooked = status === "REQUIRES_ACTION" && confirmed.has(order_id);
+  const canCancel = ["PENDING", "REQUIRES_ACTION", "PAYMENT_DECLINED"].includes(status) && !isBooked;
+  const words = isBooked ? "Your bank has confirmed this payment. We are booking it." : WORDS[status];
   show(
     el("h1", {}, `Your order of ${money(amount, currency)}`),
-    el("p", { id: "status", class: `status ${status}`, "data-status": status }, WORDS[status] ?? status),
+    el("p", { id: "status", class: `status ${status}`, "data-status": status }, words ?? status),
     el("p", { id: "decline" }, (status === "PAYMENT_DECLINED" && order.attempts.at(-1).message) || ""),
     el("p", {}, amount_refunded ? `${money(amount_refunded, currency)} of it is refunded.` : ""),
     actions,
@@ -223,12 +228,15 @@ function drawOrder(order) {
     el("p", { class: "small" }, `Ordered ${when(order.placed_at)}. Number ${order_id}`),
   );
   if (status === "PAYMENT_DECLINED") anotherCard(actions, order).catch(failed);
-  if (status === "REQUIRES_ACTION") actions.append(button("Confirm with your bank", () => confirmWithBank(order_id)));
+  if (status === "REQUIRES_ACTION" && !isBooked) actions.append(button("Confirm with your bank", () => confirmWithBank(order_id)));
 }
 
 async function confirmWithBank(orderId) {
-  const { client_secret } = await request(config, "GET", `/orders/${orderId}/payment`);
+  const payment = () => request(config, "GET", `/orders/${orderId}/payment`);
+  const { client_secret } = await payment();
   if (client_secret) await authenticate(await loadStripe(config), client_secret);
+  // The order may hear of it later.
+  if (["processing", "succeeded"].includes((await payment()).stripe_status)) confirmed.add(orderId);
   await route({ said: "We are waiting for your bank's answer." });
 }
 

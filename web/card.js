@@ -36,7 +36,7 @@ export function mountCard(stripe, place, { amount, currency }, failed) {
     paymentMethodCreation: "manual",
     appearance: { theme: matchMedia("(prefers-color-scheme: dark)").matches ? "night" : "stripe" },
   });
-  const card = elements.create("payment", { wallets: { applePay: "never", googlePay: "never" } });
+  const card = elements.create("payment", { wallets: { applePay: "never", googlePay: "never", link: "never" } });
   card.on("loaderror", ({ error }) => failed(new Error(`Stripe cannot show its card form: ${error.message}`)));
   card.mount(place);
   return { update: (amount) => elements.update({ amount }), paymentMethod };

@@ -9,6 +9,7 @@ The secret is retrieved for each request, and never stored or logged (Stripe API
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Self
 
 from aws_lambda_powertools import Logger
 from pydantic import Field
@@ -16,7 +17,7 @@ from pydantic import Field
 from onecharge.contract.events import OrderId
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.charges.protocol import Payment, StripeIntent
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.stripe_client import StripeAccount
 from onecharge.runtime.alarms import Cause
@@ -33,6 +34,16 @@ class PaymentView(ResponseModel):
         repr=False,
         description="The page confirms the payment at Stripe with it. Null unless the order is REQUIRES_ACTION.",
     )
+    stripe_status: str | None = Field(
+        description="The PaymentIntent's status while the order is REQUIRES_ACTION, else null. `succeeded` and "
+        "`processing`: the bank has confirmed the payment, and the order becomes PAID when Stripe's event arrives.",
+    )
+
+    @classmethod
+    def of(cls, order_id: str, intent: StripeIntent | None) -> Self:
+        """None: the payment does not require action."""
+        secret = intent.client_secret if intent and intent.status == "requires_action" else None
+        return cls(order_id=order_id, client_secret=secret, stripe_status=intent.status if intent else None)
 
 
 class ClientSecretUnknown(Exception):
@@ -55,7 +66,7 @@ def get_payment(request: Request, payments: Payments, order_id: str) -> JsonResp
     if payment is None or payment.request.customer_id != request.customer_id:
         raise order_not_found()
     try:
-        secret = client_secret_of(payment, lambda: StripeGateway(payments.stripe.client()))
+        intent = intent_to_confirm(payment, lambda: StripeGateway(payments.stripe.client()))
     except SecretUnavailable:
         payments.count(Alarm(Cause.STRIPE_KEY_UNREADABLE))
         raise
@@ -66,12 +77,12 @@ def get_payment(request: Request, payments: Payments, order_id: str) -> JsonResp
             extra={"order_id": order_id, "correlation_id": payment.correlation_id, "why": str(unknown)},
         )
         raise try_again("Stripe does not answer. Retry shortly.") from None
-    view = PaymentView(order_id=order_id, client_secret=secret)
+    view = PaymentView.of(order_id, intent)
     return request.respond(HTTPStatus.OK, view, {"X-Correlation-Id": payment.correlation_id})
 
 
-def client_secret_of(payment: Payment, gateway: Callable[[], StripeGateway]) -> str | None:
-    """The client secret of the current attempt; None if it does not require action.
+def intent_to_confirm(payment: Payment, gateway: Callable[[], StripeGateway]) -> StripeIntent | None:
+    """The PaymentIntent as it is now; None if the current attempt does not require action.
 
     Raises:
         ClientSecretUnknown: there may be a secret, but Stripe does not return it now.
@@ -86,7 +97,7 @@ def client_secret_of(payment: Payment, gateway: Callable[[], StripeGateway]) -> 
     response = gateway().retrieve(payment.payment_intent_id)
     if response.intent is None or response.failure:
         raise ClientSecretUnknown(response.failure.kind if response.failure else "no PaymentIntent")
-    return response.intent.client_secret if response.intent.status == "requires_action" else None
+    return response.intent
 
 
 ROUTE = Route(

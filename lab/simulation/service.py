@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from charge_order.app import ORDER_EVENT, handle
-from get_payment.payment import client_secret_of
+from get_payment.payment import PaymentView, intent_to_confirm
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.apply_event import apply_event
@@ -168,7 +168,8 @@ class SimulatedPayments:
     def client_secret(self, event: OrderPlacedEvent) -> str | None:
         """What the customer's page is answered that asks for it; None if nothing waits for the customer."""
         payment = self.store.read(event.data.order_id)
-        return client_secret_of(payment, lambda: self.gateway) if payment else None
+        intent = intent_to_confirm(payment, lambda: self.gateway) if payment else None
+        return PaymentView.of(event.data.order_id, intent).client_secret
 
     def receive(self, event: Mapping[str, Any], report: Callable[[str], None]) -> bool:
         """A webhook, in an execution environment of its own; whether it was acknowledged."""

@@ -65,9 +65,11 @@ def test_the_secret_is_retrieved_while_the_payment_requires_action(page: Page) -
     """No row, no log line and no repr has it."""
     page.shop.deliver(payment_method=ASKS_FOR_ACTION)
     secret = page.shop.stripe.intent("pi_0").client_secret
-    assert page.ask() == (200, {"order_id": order_id("a"), "client_secret": secret})
+    assert page.ask() == (200, {"order_id": order_id("a"), "client_secret": secret, "stripe_status": "requires_action"})
     assert "secret" not in str(page.shop.row()) + page.log.text
-    assert "secret_x" not in repr(PaymentView(order_id=order_id("a"), client_secret="pi_0_secret_x"))
+    assert "secret_x" not in repr(
+        PaymentView(order_id=order_id("a"), client_secret="pi_0_secret_x", stripe_status=None)
+    )
 
 
 def test_another_customers_payment_is_as_if_it_were_not_there(page: Page) -> None:
@@ -97,7 +99,7 @@ def test_a_payment_that_requires_no_action_has_no_secret(page: Page) -> None:
     """Whether the row says so already or only Stripe does."""
     page.shop.deliver(payment_method=ASKS_FOR_ACTION)
     page.shop.stripe.show("pi_0", "succeeded")
-    assert page.ask()[1]["client_secret"] is None
+    assert page.ask()[1] == {"order_id": order_id("a"), "client_secret": None, "stripe_status": "succeeded"}
     page.shop.reconcile()
     page.shop.stripe.requests.clear()
     assert (page.shop.state(), page.ask()[1]["client_secret"]) == (PaymentState.SUCCEEDED, None)
@@ -151,7 +153,8 @@ def test_the_function_retrieves_the_payment_intent(
     shown = stripe_intent("requires_action", id="pi_0", client_secret="pi_0_secret_y")
     http.get(f"{INTENTS}/pi_0", json=shown | {"metadata": {"order_id": order_id("a")}})
     event = event_of(sample, order_id("a"), "cus_1")
-    assert answer_of(resolver, event) == (200, {"order_id": order_id("a"), "client_secret": "pi_0_secret_y"})
+    view = {"order_id": order_id("a"), "client_secret": "pi_0_secret_y", "stripe_status": "requires_action"}
+    assert answer_of(resolver, event) == (200, view)
     assert len(http.calls) == 1
 
 
