@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 from pydantic import BaseModel, ConfigDict
 
-from onecharge.contract.events import ATTEMPTS_MAX, PaymentMethodId
+from onecharge.contract.events import PaymentMethodId
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.ids import digest_of, fingerprint_of
 from onecharge.orders.schema import StoredOrder
@@ -18,6 +18,9 @@ from onecharge.orders.transitions import PAY_AGAIN
 from onecharge.runtime.http_api import JsonResponse, Problem, Request, Route
 from orders_api.http import BAD_BODY, REPLAYED, Dependencies, conflict, key_and_body, key_reused, parse
 from orders_api.responses import AcceptedOrder, accepted_order
+
+ATTEMPTS_MAX = 8
+"""Stripe advises no more, and cancels a PaymentIntent that is confirmed too often. The contract allows 100."""
 
 _KEY_IS_UNUSED = "attribute_not_exists(attempt_keys.#key)"
 _ANOTHER_IS_LEFT = "attempt < :attempts_max"

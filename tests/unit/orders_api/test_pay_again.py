@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from onecharge.contract.events import ATTEMPTS_MAX
 from onecharge.contract.states import OrderStatus
+from orders_api.pay_again import ATTEMPTS_MAX
 from tests.support.orders_api import NOW, OTHER_CARD, Client
 
 
@@ -57,7 +57,7 @@ def test_a_used_key_with_another_card_is_refused(client: Client, status: str) ->
 
 
 def test_an_attempt_that_the_order_does_not_allow_is_refused(client: Client) -> None:
-    """409 that says why, and nothing changes: attempt 101, and a card whose issuer has advised not to try it again."""
+    """409 that says why, and nothing changes: attempt 9, and a card whose issuer has advised not to try it again."""
     order_id = client.placed()
     client.set_status(order_id, "PAYMENT_DECLINED")
     client.set_attributes(order_id, refused_payment_methods=["pm_A"], attempt=ATTEMPTS_MAX - 1)
