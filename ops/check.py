@@ -12,13 +12,15 @@ cleaned up. Its customer is `check`.
 import base64
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -35,6 +37,7 @@ from ops.output import Report, Table
 
 CUSTOMER = "check"
 REFUND_SCOPE = "onecharge/refund"
+_OPENAPI = Path(__file__).resolve().parents[1] / "docs/openapi.json"
 NOT_RUN_SECONDS = 3900
 """Until each schedule of a new stack has run once, its alarm …NotRun is on: an hour, and its alarm's period."""
 _HTTP_SECONDS = 35
@@ -59,6 +62,14 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     document = {"is_well": is_well, "order_id": check.order_id, "checks": [vars(each) for each in check.results]}
     table = Table(f"stack {stack.name}", ("", "check", "seen"), rows, styles)
     return Report(document, [table], ExitStatus.OK if is_well else ExitStatus.FOUND)
+
+
+def routes_with_token() -> Iterator[tuple[str, str]]:
+    """Method and path of each route that needs an access token, with the id of no order."""
+    for path, methods in json.loads(_OPENAPI.read_text())["paths"].items():
+        for method, operation in methods.items():
+            if operation["security"]:
+                yield method.upper(), path.replace("{order_id}", "ord_none")
 
 
 def refuse_live_mode(stack: Stack) -> None:
@@ -124,10 +135,12 @@ class Check:
     # ------------------------------------------------------------ the checks, in order
 
     def _refused(self) -> str:
-        response = requests.get(f"{self.api_url}/orders", timeout=_HTTP_SECONDS)
-        if response.status_code != 401:
-            raise NotWell(f"GET /orders without a token is answered with {response.status_code}: the API is open")
-        return "GET /orders: 401"
+        routes = list(routes_with_token())
+        for method, path in routes:
+            response = requests.request(method, f"{self.api_url}{path}", timeout=_HTTP_SECONDS)
+            if response.status_code != 401:
+                raise NotWell(f"{method} {path} without a token is answered with {response.status_code}, not 401")
+        return f"each of {len(routes)} routes: 401"
 
     def _placed(self) -> str:
         token = self._token(CUSTOMER)
@@ -188,6 +201,8 @@ class Check:
             alarm["AlarmName"]
             for page in pages.paginate(AlarmNamePrefix=f"{self.stack.name}-", StateValue="ALARM")
             for alarm in [*page.get("MetricAlarms", []), *page.get("CompositeAlarms", [])]
+            # Another stack's name may begin with this one and a hyphen: a logical id has no hyphen.
+            if re.fullmatch(r"\w+", alarm["AlarmName"].removeprefix(f"{self.stack.name}-"))
         ]
         is_new = time.time() - self.stack.created_at < NOT_RUN_SECONDS
         if wrong := [name for name in names if not (is_new and name.endswith("NotRun"))]:

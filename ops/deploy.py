@@ -12,8 +12,10 @@ import re
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import stripe
 
@@ -22,7 +24,7 @@ from onecharge.payments.time_bounds import TimeBounds
 from ops import check, webhook
 from ops.connection import Stack
 from ops.deploy_account import Account
-from ops.deploy_plan import FAILED_FIRST, PLACEHOLDER, Seen, Step, Wanted, plan, to_delete
+from ops.deploy_plan import FAILED_FIRST, PLACEHOLDER, Seen, Step, Wanted, plan, release_of, to_delete
 from ops.errors import ExitStatus, Problem, problem_of, stripe_line
 from ops.output import Report, show
 
@@ -31,7 +33,9 @@ _TEMPLATE = Path(__file__).resolve().parents[1] / "template.yaml"
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE", help="of template.yaml")
-    parser.add_argument("--release", default="", help="names the release (default: the commit's id)")
+    parser.add_argument(
+        "--release", default="", help="names the release (default: the commit's id, and the time if that is not enough)"
+    )
     parser.add_argument("--role-arn", default="", help="what CloudFormation acts as (default: you)")
 
 
@@ -39,15 +43,16 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
     account = account_of(stack, arguments)
     named = named_parameters(arguments.parameter)
-    release = arguments.release or _commit()
+    described = account.described()
+    release = arguments.release or release_of(_commit(), str(described.get("StackStatus", "")), datetime.now(UTC))
     wanted = Wanted(
         stack.name,
-        {**named, **({"Release": release} if release else {})},
+        {**named, "Release": release},
         os.environ.get("STRIPE_SECRET_KEY", "").strip(),
         os.environ.get("STRIPE_FUNCTIONS_KEY", "").strip(),
         has_token_command=bool(os.environ.keys() & {"TOKEN_COMMAND", "CLIENT_ID"}),
     )
-    seen = _seen(account, wanted)
+    seen = _seen(account, described, wanted)
     steps = plan(seen, wanted)
     _try_keys({**seen.parameters, **wanted.parameters}.get("StripeApiBase", stripe.DEFAULT_API_BASE), wanted)
     lines = [f"{number}. {step.value}" for number, step in enumerate(steps, 1)]
@@ -115,8 +120,7 @@ def remove_failed(account: Account) -> None:
         account.delete(each)
 
 
-def _seen(account: Account, wanted: Wanted) -> Seen:
-    described = account.described()
+def _seen(account: Account, described: Mapping[str, Any], wanted: Wanted) -> Seen:
     status = str(described.get("StackStatus", ""))
     parameters = {each["ParameterKey"]: each["ParameterValue"] for each in described.get("Parameters", [])}
     if status in FAILED_FIRST:  # Its secrets may have been deleted since.
@@ -166,6 +170,8 @@ def _deploy(account: Account, seen: Seen, wanted: Wanted, role_arn: str) -> None
         *(("--role-arn", role_arn) if role_arn else ()),
         parameters=parameters,
     )
+    if parameters.get("Profile") == "live":
+        account.protect()
 
 
 def _at_the_stack(step: Step, stack: Stack) -> bool:

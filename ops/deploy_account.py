@@ -40,6 +40,11 @@ class Account:
                 return {}
             raise
 
+    def protect(self) -> None:
+        """Against deletion. CI may not: it finds the protection of the first deployment, which was made by hand."""
+        if not self.described().get("EnableTerminationProtection"):
+            self._cloudformation.update_termination_protection(StackName=self.name, EnableTerminationProtection=True)
+
     # ------------------------------------------------------------ secrets
 
     def secret(self, name: str) -> Mapping[str, Any]:

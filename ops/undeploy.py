@@ -1,7 +1,8 @@
 """Delete the stack and what `deploy` made beside it; say what is left.
 
 The webhook endpoint, the stack, its tables, bucket and user pool, its two secrets, and what sam has uploaded. What is
-protected against deletion, as everything with data in Profile=live is, stays. Run it again after any failure.
+protected against deletion, as everything with data in Profile=live is, stays. A stack that was deployed with
+Profile=live is refused until its own protection is off. Run it again after any failure.
 """
 
 import os
@@ -12,7 +13,7 @@ import stripe
 from ops.connection import Stack
 from ops.deploy import account_of, agreed, say
 from ops.deploy_plan import Wanted, to_delete
-from ops.errors import ExitStatus, stripe_line
+from ops.errors import ExitStatus, Problem, stripe_line
 from ops.output import Report
 from ops.webhook import Webhook
 
@@ -24,7 +25,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
     account, left = account_of(stack, arguments), list[str]()
-    is_there = bool(account.described())
+    described = account.described()
+    is_there = bool(described)
+    if described.get("EnableTerminationProtection"):
+        raise Problem(
+            f"{stack.name} takes real money, and is protected; to delete it all the same, first: "
+            f"aws cloudformation update-termination-protection --no-enable-termination-protection "
+            f"--stack-name {stack.name}"
+        )
     retained = list(account.retained())
     deleted = [f"{each.kind} {each.id}, with all that is in it" for each in to_delete(retained)]
     what = [*(["the webhook endpoint, the stack"] if is_there else []), *deleted, "the secrets, sam's uploads"]

@@ -44,4 +44,7 @@ XRAY_MILLION_TRACES = 5.00
 # https://cloudburn.io/blog/aws-kms-pricing (2026-03-14) with https://www.wring.co/blog/aws-kms-pricing-guide: 0.03 for
 # 10,000 requests.
 SECRET_MONTH = 0.40
+
+# https://www.rhythmictech.com/blog/the-aws-cognito-m2m-bill-has-come-due-what-you-need-to-know/ (2025-05).
+MACHINES_CLIENT_MONTH = 6.00
 KMS_MILLION_REQUESTS = 3.00

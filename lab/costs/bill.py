@@ -165,6 +165,7 @@ def each_month() -> list[tuple[str, float, str]]:
     polls = 5 * _MONTH_SECONDS / 20 * queues / 2 * aws_prices.SQS_MILLION_REQUESTS / 1e6  # Nobody polls a DLQ.
     return [
         ("Secrets Manager", 2 * aws_prices.SECRET_MONTH, "the Stripe key, the webhook's secret"),
+        ("Cognito", aws_prices.MACHINES_CLIENT_MONTH, "the client for machines; none with an issuer of your own"),
         ("KMS", kms, f"2 requests in 5 minutes for each of {topics} topics"),
         ("SQS, idle", polls, f"5 long polls of 20 s for each of {queues // 2} queues"),
         ("CloudWatch, alarms", alarms * aws_prices.ALARM_MONTH, f"{alarms} on metrics"),

@@ -95,3 +95,9 @@ def test_errors_of_a_new_version_roll_it_back() -> None:
             "Resource": f"Sub ${{{function}}}:live",
             "ExecutedVersion": f"GetAtt {function}.Version.Version",
         }
+
+
+def test_an_alarm_stops_no_deployment_of_the_sandbox() -> None:
+    """It may be the one that the deployment mends."""
+    is_shifted = {name: profile["IsShifted"] for name, profile in TEMPLATE["Mappings"]["Profile"].items()}
+    assert is_shifted == {"live": True, "sandbox": False, "local": False}

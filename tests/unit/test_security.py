@@ -71,6 +71,9 @@ def test_the_api_and_the_queues_are_bounded() -> None:
     assert 0 < api["DefaultRouteSettings"]["ThrottlingBurstLimit"] <= 1000
     rates = load_template()["Mappings"]["ChargesPerSecond"]
     assert all(rate["Concurrency"] <= max(2, int(per_second) / 5) for per_second, rate in rates.items())
+    webhook = api["RouteSettings"]["POST /stripe/events"]["ThrottlingRateLimit"]
+    assert "EventsPerSecond" in str(webhook)
+    assert all(rate["EventsPerSecond"] == 5 * int(per_second) for per_second, rate in rates.items())
     source = RESOURCES["ChargeOrderFunction"]["Properties"]["Events"]["OrderPlaced"]["Properties"]
     assert "Concurrency" in str(source["ScalingConfig"]["MaximumConcurrency"])
 

@@ -83,7 +83,10 @@ def test_the_workflow_cannot_pass_its_role_on() -> None:
 
 def test_the_tests_touch_no_other_stack() -> None:
     """What they read, send or delete is the stack's own, or theirs: other stacks of the account have queues, too."""
-    statements = ROLES["TestsPolicy"]["Properties"]["PolicyDocument"]["Statement"]
+    given = ROLES["TestsPolicy"]["Properties"]["PolicyDocument"]["Statement"]
+    statements = [each for each in given if "If" not in each]
+    [of_the_pool] = [each["If"] for each in given if each not in statements]
+    assert of_the_pool[1]["Resource"] == "Ref UserPoolArn"
     anywhere = [action for each in statements if each["Resource"] == "*" for action in each["Action"]]
     assert [action for action in anywhere if not re.match(r"[\w-]+:(Describe|List)", action)] == []
     for each in statements:
@@ -133,3 +136,13 @@ def test_a_stack_has_a_name_that_cloudformation_does_not_cut() -> None:
     assert re.fullmatch(pattern, "s" * 24)
     for name in ("s" * 25, "Shop", "1shop"):
         assert not re.fullmatch(pattern, name)
+
+
+def test_an_environment_reaches_no_other_ones_uploads() -> None:
+    """Nor the secret of another user pool's client."""
+    [policy] = [each["PolicyDocument"] for each in ROLES["WorkflowRole"]["Properties"]["Policies"]]
+    resources = [each["Resource"] for each in policy["Statement"] if "s3:PutObject" in each["Action"]]
+    assert resources == ["Sub arn:${AWS::Partition}:s3:::${ArtifactsBucket}/${StackName}/*"]
+    tests = ROLES["TestsPolicy"]["Properties"]["PolicyDocument"]["Statement"]
+    everywhere = [each["Action"] for each in tests if isinstance(each, dict) and each.get("Resource") == "*"]
+    assert "cognito-idp:DescribeUserPoolClient" not in str(everywhere)

@@ -9,8 +9,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from ops.check import Check, Result, refuse_live_mode
+from ops.check import Check, NotWell, Result, refuse_live_mode, routes_with_token
 from ops.errors import Problem
+from tests.support.harness import load_template
 from tests.support.operated_stack import OperatedStack
 
 
@@ -71,3 +72,27 @@ def test_a_customers_token_with_the_staffs_scope_is_refused(
     """The customer could refund. A machine's token is no customer's: it has one subject for all."""
     staffs = token(sub="machine", scope="onecharge/refund")
     assert result_of("a customer's token is not the staff's", operated, token(**given), staffs).is_well is is_well
+
+
+def test_each_route_is_asked_without_a_token() -> None:
+    """Of the deployed template, but the webhook's, which takes Stripe's signature instead."""
+    resources = load_template()["Resources"].values()
+    events = [each for resource in resources for each in resource.get("Properties", {}).get("Events", {}).values()]
+    routes = [each["Properties"] for each in events if each["Type"] == "HttpApi"]
+    asked = {(each["Method"], each["Path"]) for each in routes if each["Path"] != "/stripe/events"}
+    assert {(method, path.replace("ord_none", "{order_id}")) for method, path in routes_with_token()} == asked
+
+
+@pytest.mark.parametrize(("name", "is_well"), [("shop-Overdue", False), ("shop-prod-Overdue", True)])
+def test_another_stacks_alarm_is_not_its_own(name: str, is_well: bool) -> None:
+    """The other stack's name begins with this one's and a hyphen."""
+    pages = [{"MetricAlarms": [{"AlarmName": name}]}]
+    client = Mock(**{"get_paginator.return_value.paginate.return_value": pages})
+    stack: Any = Mock(created_at=0, **{"client.return_value": client})
+    stack.name = "shop"
+    check = Check(stack, "https://api", "token", 1)
+    if is_well:
+        check._alarms()  # One check of many.
+    else:
+        with pytest.raises(NotWell, match=name):
+            check._alarms()

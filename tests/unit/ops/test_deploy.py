@@ -159,6 +159,29 @@ def test_a_later_release_needs_no_key(caller: Caller, calls: Path) -> None:
     assert "--role-arn arn:of:role" in deploy
 
 
+def test_a_live_stack_is_protected_against_its_deletion(caller: Caller) -> None:
+    """From its first deployment on."""
+    for _ in range(2):
+        caller.has_deployed()
+    expected = {"StackName": "shop", "EnableTerminationProtection": True}
+    caller.answers("cloudformation", "update_termination_protection", {}, **expected)
+    caller.has_deployed(ApiUrl="https://api")
+    live = ("--parameter", "Profile=live", "--parameter", "AlarmEmail=")
+    boto3.client("secretsmanager").create_secret(Name="StripeSecretArn", SecretString="rk_live_1")
+    boto3.client("secretsmanager").create_secret(Name="StripeWebhookSecretArn", SecretString="whsec_1")
+    assert caller.run("deploy", "--yes", *live).status == 0
+    caller.stubs["cloudformation"].assert_no_pending_responses()
+
+
+def test_a_stack_that_is_protected_is_not_deleted(caller: Caller) -> None:
+    """Whatever the answer: it takes real money, and its API key would go with it."""
+    boto3.client("secretsmanager").create_secret(Name="shop/stripe", SecretString=KEY)
+    caller.has_stack(EnableTerminationProtection=True)
+    with pytest.raises(Problem, match="--no-enable-termination-protection --stack-name shop"):
+        caller.run("undeploy", "--yes")
+    assert secrets() == {"shop/stripe": KEY}
+
+
 def test_nothing_is_left_to_delete(caller: Caller, capsys: pytest.CaptureFixture[str]) -> None:
     """It says that there is no such stack. The secrets go in any case; run again, it is the same."""
     boto3.client("secretsmanager").create_secret(Name="shop/stripe", SecretString=KEY)
