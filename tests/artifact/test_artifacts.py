@@ -76,7 +76,8 @@ def test_the_samples_came_to_what_their_names_say(stack: Stack) -> None:
     asked = json.loads(records("refund_requested", "refund_charge")[0]["body"])["data"]
     made = [each["amount"] for each in ledger.refunds if each["metadata"].get("refund_id") == asked["refund_id"]]
     assert made == [asked["amount_minor"]]
-    assert [message["Body"] for message in drain(stack, stack.payments_dlq_url)] == [poison]
+    # At least once: boto3 repeats what SQS has not answered in time.
+    assert {message["Body"] for message in drain(stack, stack.payments_dlq_url)} == {poison}
 
 
 def records(sample: str, function: str = "charge_order") -> list[dict[str, Any]]:

@@ -630,6 +630,13 @@ def test_the_alarm_of_a_review_is_raised_before_the_row_says_so(shop: Shop, faul
     assert shop.row()["state"] == "NEEDS_REVIEW"
 
 
+def test_a_claim_that_botocore_sends_again_is_this_workers(shop: Shop) -> None:
+    """The first request's answer was lost. The second is refused by the lease that the first took."""
+    shop.io.faults.update(dynamodb_UpdateItem=SENT_AGAIN)
+    assert shop.deliver() == Done()
+    assert shop.outcome == ("SUCCEEDED", "pi_0")
+
+
 def test_a_worker_that_dies_after_it_stored_the_id_loses_no_refund(shop: Shop) -> None:
     """The row was lost; the next delivery finds the charge by the id, and cannot know that."""
     shop.deliver()

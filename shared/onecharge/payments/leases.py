@@ -263,7 +263,9 @@ class LeasedTable[Row: LeasedRow, Final](ABC):
         except self.client.exceptions.ConditionalCheckFailedException as refused:
             if "Item" not in refused.response:
                 raise NoSuchRow from refused
-            return False, self._row_of(refused.response["Item"])  # type: ignore[typeddict-item]  # with ALL_OLD
+            row = self._row_of(refused.response["Item"])  # type: ignore[typeddict-item]  # with ALL_OLD
+            # boto3 repeats a request whose answer was lost: the claim that refuses this one may be this one.
+            return row.lease_owner is not None and row.lease_owner == changes.values.get("owner"), row
         return True, self._row_of(answer["Attributes"])
 
 
