@@ -135,6 +135,11 @@ class Stack:
 
     # ------------------------------------------------------------ Stripe, and the caller
 
+    @property
+    def lists_charges(self) -> bool:
+        """Whether the PaymentIntents that the stack makes have their order in `transfer_group`."""
+        return self.parameter("TermsVersion") != "1"
+
     @cached_property
     def stripe(self) -> stripe.StripeClient:
         """The client of the stack's Stripe account; the same API version and retries as the functions'."""

@@ -299,7 +299,8 @@ def stripe_facts(
                 if error.http_status != 404:
                     raise
         request = payment.request if payment else _request_of(order_id, order)
-        for each in StripeGateway(stack.stripe).find_payment_intents(request, now=now):
+        gateway = StripeGateway(stack.stripe, lists_charges=stack.lists_charges)
+        for each in gateway.find_payment_intents(request, now=now):
             if each.payment_intent_id not in intents:
                 intents[each.payment_intent_id] = _intent_facts(stack.stripe, each.payment_intent_id)
     except LookupInconclusive:

@@ -130,7 +130,7 @@ class Reviews:
 
 def resolver_of(stack: Stack) -> Resolver:
     store = ReviewStore(stack.dynamodb, stack.resource("PaymentsTable"))
-    return Resolver(store, StripeGateway(stack.stripe), time.time)
+    return Resolver(store, StripeGateway(stack.stripe, lists_charges=stack.lists_charges), time.time)
 
 
 def _orders(stack: Stack) -> OrderStore:

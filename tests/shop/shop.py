@@ -13,7 +13,7 @@ Crashes and faults come where a test puts them: `crash_after`, `stripe.next`, `i
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import boto3
@@ -25,7 +25,7 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import cancel_payment
 from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
+from onecharge.payments.charges.protocol import GROUPED_TERMS, FrozenRequest, Payment, StripeIntent
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import ReconcileSteps, ReconcileTools, reconcile_row
@@ -125,6 +125,7 @@ class Shop:
     ahead: int = 0
     """How many seconds the next worker's clock is ahead."""
     look_up_placed_before: int = 0
+    terms_version: int = 1
     """What `restore lookups` has set."""
     requires_action_seconds: int = REQUIRES_ACTION_SECONDS
     rate: Any = NO_RATE_LIMIT
@@ -171,6 +172,11 @@ class Shop:
         ahead = self.ahead
         return Instruments(lambda: self.now + ahead, self.log.logger, self.counted.append)
 
+    def use_terms(self, version: int) -> None:
+        """Another deployment: of the orders that are claimed first from now on."""
+        self.terms_version = version
+        self.gateway = replace(self.gateway, lists_charges=version >= GROUPED_TERMS)
+
     def tools(self) -> ChargeTools:
         """What a worker that begins now charges with."""
         return charge_tools(
@@ -179,6 +185,7 @@ class Shop:
             self.instruments(),
             rate=self.rate,
             look_up_placed_before=self.look_up_placed_before,
+            terms_version=self.terms_version,
         )
 
     def refund_tools(self) -> RefundTools:
@@ -227,7 +234,7 @@ class Shop:
         """The request is stored, and nothing is finished: Stripe's key cannot be read."""
         asked = self.order(**changes)
         payment = self.store.request_cancel(
-            FrozenRequest.of(asked),
+            FrozenRequest.of(asked, terms_version=self.terms_version),
             attempt=asked.attempt,
             payment_method=asked.payment_method,
             correlation_id="c",

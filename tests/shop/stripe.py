@@ -633,6 +633,6 @@ def client_of(shop: ShopStripe, *, retries: int = STRIPE_RETRIES, account: int |
             ),
             disputes=SimpleNamespace(list=listing("disputes", "disputes"), retrieve=get("disputes", "disputes/{}")),
             events=SimpleNamespace(list=listing("events", "events"), retrieve=get("events", "events/{}")),
-            charges=SimpleNamespace(retrieve=get("charges", "charges/{}")),
+            charges=SimpleNamespace(list=listing("charges", "charges"), retrieve=get("charges", "charges/{}")),
         )
     )

@@ -93,7 +93,12 @@ class OperatedStack:
         self._offset_seconds = 0.0
         self._fifo = fifo
         secret = clients("secretsmanager").create_secret(Name=self._name, SecretString=API_KEY)
-        parameters = {"StripeApiBase": stripe_base, "StripeSecretArn": secret["ARN"], "RequiresActionSeconds": "43200"}
+        parameters = {
+            "StripeApiBase": stripe_base,
+            "StripeSecretArn": secret["ARN"],
+            "RequiresActionSeconds": "43200",
+            "TermsVersion": "1",
+        }
         described = [{"ParameterKey": name, "ParameterValue": value} for name, value in parameters.items()]
         self.mappings: list[dict[str, Any]] = []
         self.answers: dict[str, Any] = {

@@ -12,7 +12,7 @@ import stripe
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from onecharge.payments.charges.charge import STEPS_MAX, charge
-from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.charges.protocol import GROUPED_TERMS, Payment
 from onecharge.payments.leases import Claimed
 from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, REFUSED_SECONDS
@@ -43,6 +43,7 @@ from tests.shop.scripted_stripe import (
 from tests.shop.shop import Shop
 from tests.shop.stripe import client_of, sdk_error
 
+DAY = 24 * 3600
 OLD = T0 + LOOKUP_AGE_SECONDS
 CREATE_0, CREATE_1, CREATE_2 = (REQUEST.create_key(generation) for generation in range(3))
 CONFIRM_0, CONFIRM_1 = (f"order:{ORDER_ID}:1:pi_{number}" for number in range(2))
@@ -224,6 +225,41 @@ def test_a_misused_key_is_looked_up_also_if_the_next_one_replays_what_is_cancele
     assert shop.deliver() == Done()
     assert shop.outcome == ("SUCCEEDED", charged)
     assert shop.stripe.charged == [charged]
+
+
+def test_what_was_charged_is_found_without_search(shop: Shop) -> None:
+    """At any age, by the order's group: the row is lost, its keys are forgotten, and search shows nothing."""
+    shop.use_terms(GROUPED_TERMS)
+    shop.stripe.engine.behavior.search_lag_seconds = 100 * DAY
+    assert shop.deliver() == Done()
+    shop.lose_row()
+    shop.passes(3 * DAY)
+    assert shop.deliver() == Done()
+    assert (shop.outcome, shop.stripe.charged) == (("SUCCEEDED", "pi_0"), ["pi_0"])
+
+
+def test_a_decline_is_found_without_search(shop: Shop) -> None:
+    """Its PaymentIntent is still open, and a page that is open could pay it: it is canceled."""
+    shop.use_terms(GROUPED_TERMS)
+    shop.stripe.engine.behavior.search_lag_seconds = 100 * DAY
+    assert shop.deliver(payment_method="pm_card_visa_chargeDeclined") == Done()
+    shop.lose_row()
+    shop.passes(3 * DAY)
+    assert shop.deliver() == Done()
+    assert shop.stripe.intent("pi_0").status == "canceled"
+    assert shop.stripe.charged == ["pi_1"]
+
+
+def test_a_deployment_changes_no_parameters_under_a_key(shop: Shop) -> None:
+    """The row keeps the terms of its first claim: a create that is sent again is a replay, and no misused key."""
+    shop.stripe.next("create", LOST)
+    assert shop.deliver() == BackOff()
+    shop.use_terms(GROUPED_TERMS)
+    assert shop.deliver() == Done()
+    assert (shop.row()["terms_version"], len(shop.stripe.intents)) == (1, 1)
+    assert "Alarm" not in shop.counted
+    shop.deliver("b")
+    assert (shop.row("b")["terms_version"], shop.stripe.intents[1].transfer_group) == (2, shop.order("b").order_id)
 
 
 def test_without_search_a_misused_key_is_left_to_a_person(shop: Shop) -> None:

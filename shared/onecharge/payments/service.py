@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import WINDOW_PARTS, StripeGateway
+from onecharge.payments.charges.protocol import GROUPED_TERMS
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.placed_again import LookUpPlacedBefore, PlacedAgain
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 class PaymentService:
     """The Payments table, the Stripe account, clock, logger and metrics.
 
-    Reads PAYMENTS_TABLE, PAYMENTS_STATE_TABLE, STRIPE_SECRET_ARN, STRIPE_API_BASE, CHARGES_PER_SECOND and
-    CHARGE_CONCURRENCY.
+    Reads PAYMENTS_TABLE, PAYMENTS_STATE_TABLE, STRIPE_SECRET_ARN, STRIPE_API_BASE, CHARGES_PER_SECOND,
+    CHARGE_CONCURRENCY and TERMS_VERSION.
     """
 
     def __init__(self, environment: Mapping[str, str], *, bounds: TimeBounds, instruments: Instruments) -> None:
@@ -38,6 +39,7 @@ class PaymentService:
         self.dynamodb = dynamodb_client()
         self.payments = PaymentStore(self.dynamodb, environment["PAYMENTS_TABLE"])
         self.stripe = StripeAccount(environment, bounds=bounds, count=instruments.count)
+        self._terms_version = int(environment["TERMS_VERSION"])
         self._rate = StripeRate.of(environment)
         # All lookups share the threads, as they share Stripe's limit.
         self._lookups = Threads(WINDOW_PARTS)
@@ -53,12 +55,15 @@ class PaymentService:
         """
         return ChargeTools(
             store=self.payments,
-            gateway=StripeGateway(self._client(), parallel=self._lookups),
+            gateway=StripeGateway(
+                self._client(), parallel=self._lookups, lists_charges=self._terms_version >= GROUPED_TERMS
+            ),
             instruments=self.instruments,
             rate=self._rate,
             lease_seconds=self.bounds.lease_seconds,
             deadline=self.bounds.deadline(self.instruments.clock()),
             look_up_placed_before=self._look_up_placed_before(),
+            terms_version=self._terms_version,
         )
 
     def refund_tools(self, store: RefundStore) -> RefundTools:

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import stripe
 
-from onecharge.payments.charges.protocol import CancelReason, FrozenRequest, Payment, StripeIntent
+from onecharge.payments.charges.protocol import (
+    GROUPED_TERMS,
+    CancelReason,
+    FrozenRequest,
+    Payment,
+    StripeIntent,
+)
 from onecharge.payments.disputes import AfterCharge, Disputes
 from onecharge.payments.stripe_responses import (
     Failure,
@@ -37,7 +43,7 @@ if TYPE_CHECKING:
 
 _PAGE_SIZE = 100
 _PAGES_MAX = 20
-"""Of a PaymentIntent's refunds, or disputes."""
+"""Of a PaymentIntent's refunds or disputes, or an order's charges."""
 _LIST_PAGES_MAX = 1000
 """Of one part of a lookup's window. It bounds an operator's lookup; a worker's time ends long before."""
 WINDOW_PARTS = 4
@@ -72,6 +78,8 @@ class StripeGateway:
     client: stripe.StripeClient
     parallel: Parallel = one_after_another
     """Lists the parts of a lookup's window in parallel."""
+    lists_charges: bool = False
+    """Whether a lookup lists the order's charges: the deployment's PaymentIntents have the order as their group."""
 
     # ------------------------------------------------------------ one PaymentIntent
 
@@ -94,6 +102,8 @@ class StripeGateway:
             "allowed_payment_method_types": ["card"],
             "metadata": metadata,
         }
+        if request.terms_version >= GROUPED_TERMS:
+            parameters |= {"transfer_group": request.order_id, "description": f"Order {request.order_id}"}
         options: RequestOptions = {"idempotency_key": request.create_key(generation)}
         try:
             intent = self.client.v1.payment_intents.create(parameters, options)
@@ -149,6 +159,9 @@ class StripeGateway:
         long as there is time. A lookup that has not read all of it has found nothing out. An account without search (as
         in India) is listed from the order's time on.
 
+        Stripe says not to rely on search where consistency is strict. So what has charged, or has tried to, is found
+        beside it, at any age: by the list of the order's charges, which is immediate.
+
         Args:
             now: epoch seconds.
             is_time_known: whether all of the order's PaymentIntents are younger than `placed_at`. One that was lost and
@@ -169,6 +182,8 @@ class StripeGateway:
                 raise LookupInconclusive from None
             ids, since = set(), request.placed_at
         ids |= set(self._listed(request.order_id, since - _LIST_MARGIN_SECONDS, has_time))
+        if self.lists_charges:
+            ids |= set(self._charged(request.order_id, has_time))
         # The search index may show an older status: the object itself is current.
         return [found_intent(self._retrieved(each, has_time)) for each in sorted(ids)]
 
@@ -183,6 +198,14 @@ class StripeGateway:
         if page.has_more:
             raise LookupInconclusive
         yield from page.data
+
+    def _charged(self, order_id: str, has_time: Callable[[], bool]) -> Iterator[str]:
+        """The ids of the order's PaymentIntents that have a charge, which may have failed."""
+        if not has_time():
+            raise LookupInconclusive
+        for charge in _all_of(self.client.v1.charges.list, transfer_group=order_id):
+            if charge.payment_intent:
+                yield str(charge.payment_intent)
 
     def _listed(self, order_id: str, since: int, has_time: Callable[[], bool]) -> list[str]:
         """The ids of the order's PaymentIntents that were created since then, in epoch seconds.
@@ -252,19 +275,21 @@ class StripeGateway:
 
     def disputes(self, payment_intent_id: str) -> Disputes:
         """All disputes of a PaymentIntent. Raises as `amount_refunded`."""
-        return {each.id: each.status for each in _all_of(self.client.v1.disputes.list, payment_intent_id)}
+        return {
+            each.id: each.status for each in _all_of(self.client.v1.disputes.list, payment_intent=payment_intent_id)
+        }
 
 
 def list_refunds(client: stripe.StripeClient, payment_intent_id: str) -> Iterator[stripe.Refund]:
     """All refunds of a PaymentIntent that Stripe lists. Raises as `StripeGateway.amount_refunded`."""
-    return _all_of(client.v1.refunds.list, payment_intent_id)
+    return _all_of(client.v1.refunds.list, payment_intent=payment_intent_id)
 
 
-def _all_of(read: Callable[[Any], Any], payment_intent_id: str) -> Iterator[Any]:
-    """A PaymentIntent's refunds or disputes, page by page."""
+def _all_of(read: Callable[[Any], Any], **of: str) -> Iterator[Any]:
+    """The refunds or disputes of a PaymentIntent, or an order's charges, page by page."""
     after: str | None = None
     for _ in range(_PAGES_MAX):
-        parameters = {"payment_intent": payment_intent_id, "limit": _PAGE_SIZE}
+        parameters = {**of, "limit": _PAGE_SIZE}
         page = read(parameters if after is None else {**parameters, "starting_after": after})
         yield from page.data
         if not page.has_more:

@@ -33,6 +33,9 @@ UNPAID_STATES = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentStat
 CLOSED_STATES = (PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.NEEDS_REVIEW)
 """No attempt follows: none claims the row any more."""
 
+GROUPED_TERMS = 2
+"""From these terms on a PaymentIntent has a description, and its order in `transfer_group`, as its charge has."""
+
 MONEY_DIFFERS = "amount or currency differs from the frozen request"
 SEVERAL_SUCCEEDED = "several PaymentIntents of the order succeeded"
 """Reasons of NEEDS_REVIEW with which a customer may have paid too much."""
@@ -50,15 +53,19 @@ class FrozenRequest:
     customer_id: str
     placed_at: int
     """Epoch seconds."""
+    terms_version: int = field(default=1, compare=False)
+    """With which parameters its PaymentIntents are created: the deployment's when the order was first claimed, so that
+    no deployment changes the parameters under a key. No message has it."""
 
     @classmethod
-    def of(cls, order: OrderPlaced) -> Self:
+    def of(cls, order: OrderPlaced, *, terms_version: int = 1) -> Self:
         return cls(
             order_id=order.order_id,
             amount_minor=order.amount_minor,
             currency=order.currency,
             customer_id=order.customer_id,
             placed_at=int(order.placed_at.timestamp()),
+            terms_version=terms_version,
         )
 
     def is_old(self, now: float) -> bool:

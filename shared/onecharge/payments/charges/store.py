@@ -63,7 +63,7 @@ _EVERY_CLAIM_SETS = {
     # state but REQUIRES_ACTION removes both keys: the row leaves the index. `attempt_claimed_at` has the attempt's age.
     "unfinished_claimed_at": ":now",
 }
-_FROZEN = ("amount_minor", "currency", "customer_id", "placed_at", "correlation_id")
+_FROZEN = ("amount_minor", "currency", "customer_id", "placed_at", "terms_version", "correlation_id")
 _FIRST_CLAIM_SETS = {
     **{name: f"if_not_exists({name}, :{name})" for name in _FROZEN},
     "generation": "if_not_exists(generation, :zero)",
@@ -282,6 +282,7 @@ def frozen(request: FrozenRequest, correlation_id: str) -> dict[str, Any]:
         "currency": request.currency,
         "customer_id": request.customer_id,
         "placed_at": request.placed_at,
+        "terms_version": request.terms_version,
         "correlation_id": correlation_id,
     }
 
@@ -297,6 +298,7 @@ def payment_of(item: Mapping[str, Any]) -> Payment:
             currency=values["currency"],
             customer_id=values["customer_id"],
             placed_at=values["placed_at"],
+            terms_version=values.get("terms_version", 1),  # A recovered row creates nothing.
         ),
         attempt=values["attempt"],
         payment_method=values.get(names["#method"], ""),
