@@ -36,6 +36,7 @@ MESSAGES: Mapping[str, str] = {
     # The payment service's own: Stripe does not accept the payment method or the amount.
     "amount_too_large": "The amount is larger than can be charged at once. Please contact the shop.",
     "amount_too_small": "The amount is too small to be charged. Please contact the shop.",
+    "no_attempt_left": "The payment was declined too often. Please place a new order.",
     "payment_method_customer_decline": "The payment was not approved. Please approve it, or try another card.",
     "payment_method_of_another_customer": f"This card cannot be used for this order. {_ANOTHER_CARD}",
     "payment_method_provider_decline": f"The provider of this payment method declined. {_ANOTHER_CARD}",

@@ -23,7 +23,7 @@ ATTEMPTS_MAX = 8
 """Stripe advises no more, and cancels a PaymentIntent that is confirmed too often. The contract allows 100."""
 
 _KEY_IS_UNUSED = "attribute_not_exists(attempt_keys.#key)"
-_ANOTHER_IS_LEFT = "attempt < :attempts_max"
+_ANOTHER_IS_LEFT = "attempt < :attempts_max AND attribute_not_exists(takes_no_attempt)"
 _CARD_IS_ALLOWED = "NOT contains(refused_payment_methods, :payment_method)"
 
 
@@ -90,8 +90,8 @@ def _why_refused(order: StoredOrder, key: str) -> Problem:
     if order.status is not OrderStatus.PAYMENT_DECLINED:
         detail = f"The order is {order.status}: another attempt is possible only while PAYMENT_DECLINED."
         return conflict("not-declined", detail)
-    if order.attempt >= ATTEMPTS_MAX:
-        return conflict("attempts-exhausted", f"The order has had {ATTEMPTS_MAX} attempts. Place a new order.")
+    if order.attempt >= ATTEMPTS_MAX or order.takes_no_attempt:
+        return conflict("attempts-exhausted", f"No attempt follows the {order.attempt} there were. Place a new order.")
     detail = "The card's issuer has advised not to try this payment method again. Use another one."
     return conflict("payment-method-refused", detail)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from aws_lambda_powertools import Logger
 
-from onecharge.contract.events import PaymentOutcome, PaymentOutcomeEvent
+from onecharge.contract.events import NO_ATTEMPT_LEFT, PaymentOutcome, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStatusConflict, OrderStore
@@ -99,6 +99,8 @@ def _changes(outcome: PaymentOutcome, transition: Transition) -> tuple[dict[str,
     if transition.status is OrderStatus.PAYMENT_DECLINED and outcome.advice_code == _DO_NOT_TRY_AGAIN:
         declined = "payment_method" if outcome.payment_method is None else ":payment_method"
         changes[f"refused_payment_methods[{_END_OF_LIST}]"] = declined
+    if outcome.decline_code == NO_ATTEMPT_LEFT:
+        changes["takes_no_attempt"], values[":true"] = ":true", True
     return changes, names, values
 
 

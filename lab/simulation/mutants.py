@@ -238,6 +238,11 @@ def _goes_on_after_a_person(payment: Payment, intent: StripeIntent, confirm_resu
     return decide(payment, intent, confirm_result)
 
 
+def _goes_on_after_stripe(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
+    """What Stripe has canceled after a decline is replaced, and charged."""
+    return decide(payment, replace(intent, error_code=None) if intent.is_given_up else intent, confirm_result)
+
+
 def _canceled_without_stripe(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
     decision = decide(payment, intent, confirm_result)
     if isinstance(decision, Cancel) and decision.reason is CancelReason.BY_CUSTOMER:
@@ -394,6 +399,7 @@ MUTANTS: Mapping[str, Mutate] = {
     "what is found canceled is no trace": _stepping(decide_after_lookup=_sees_no_trace),
     "abandoned taken for canceled": _deciding(_abandoned_is_canceled),
     "the next generation after a person canceled": _deciding(_goes_on_after_a_person),
+    "the next generation after Stripe gave up": _deciding(_goes_on_after_stripe),
     "what is found canceled by hand is passed over": _stepping(decide_after_lookup=_passes_over_by_hand),
     "CANCELED without Stripe's word": _deciding(_canceled_without_stripe),
     "canceled for the customer as abandoned": _asking(_CancelsAsAbandoned),

@@ -253,6 +253,9 @@ ATTACKS: dict[str, Scenario] = {
         _ATTACK, row_loss_probability=0.02, stale_row_probability=0.02, clock_skew_seconds=299
     ),
     "harsh Stripe": replace(_ATTACK, harsh_stripe=True),
+    "another card after a decline, harsh Stripe": replace(
+        _ATTACK, orders=((_DECLINED, _GOOD),), copies=1, harsh_stripe=True
+    ),
     "harsh Stripe, rows lost": replace(_ATTACK, harsh_stripe=True, row_loss_probability=0.03),
     "unstored 502s, rows lost between deliveries": replace(
         _UNSTORED, lose_rows=True, redeliveries=2, waits_seconds=(960, 3600)

@@ -7,7 +7,7 @@ _ATTEMPTS = Left(deliver_1=1, deliver_2=1)
 _WORKS = ("delivery#1 claims", "holder#1 creates: created 0", "holder#1 writes the id")
 _CONFIRMED = (*_WORKS, "holder#1 confirms 0: declined")
 _DECLINED = (*_CONFIRMED, "holder#1 writes DECLINED")
-_CRASH, _STRIKE = "holder#1 crashes, or its answer is lost", "Stripe cancels 0 by itself"
+_CRASH = "holder#1 crashes, or its answer is lost"
 
 BEFORE_THE_MEND = (
     "delivery#1 claims",
@@ -84,6 +84,7 @@ MUTANTS: dict[str, tuple[Left, tuple[str, ...]]] = {
     "a generation is skipped": (Left(deliver_1=4, error=1, strike=1, backup=1, restore=1), SKIPPED),
     "by hand taken for abandoned": (Left(deliver_1=1, stop=1), ()),
     "what is found canceled by hand is passed over": (Left(deliver_1=1, stop=1, restore=1, forget=1), ()),
+    "the next one after Stripe gave up": (Left(deliver_1=1, deliver_2=1, strike=1), _DECLINED),
     "a generation beside processing": (_TWO, ()),
     "the next one without canceling": (Left(deliver_1=1, error=1), _WORKS),
     "abandoned taken for canceled": (Left(error=1), _WORKS),
@@ -95,7 +96,7 @@ MUTANTS: dict[str, tuple[Left, tuple[str, ...]]] = {
     "a request to cancel is overlooked": (Left(cancel=1), ()),
     "CANCELED without Stripe's word": (Left(deliver_1=1, cancel=1), ()),
     "id written without the lease": (Left(deliver_1=1, deliver_2=1, crash=1), (*_WORKS, _CRASH)),
-    "finalize without the lease": (Left(deliver_1=1, deliver_2=1, strike=1), (*_CONFIRMED, _STRIKE)),
+    "finalize without the lease": (Left(deliver_1=1, strike=1), _WORKS),
     "finalize without the attempt, finalize without the lease": (_ATTEMPTS, ()),
     "reconciled without the revision": (Left(deliver_1=1, deliver_2=1, reconcile=1), ()),
     "paid without Stripe's word": (Left(deliver_1=1, review=1, person=1), ()),

@@ -176,6 +176,8 @@ def _decide(s: State, w: Worker, intent: Intent, label: str, broken: Rules) -> I
         yield label, _decided(s, w, "CANCELED", w.row.intent)
     elif is_stopped_by_hand(w.row, w.row.intent, intent) and "by hand taken for abandoned" not in broken:
         yield label, _decided(s, w, "NEEDS_REVIEW", w.row.intent)
+    elif intent.status == "given_up" and not (w.row.cancel_requested or "the next one after Stripe gave up" in broken):
+        yield label, _decided(s, w, "DECLINED", w.row.intent, intent.charge)
     elif intent.is_canceled or (intent.status == "processing" and "a generation beside processing" in broken):
         yield from _ensure(s, next_one, label, broken)
     elif intent.status == "processing":

@@ -42,7 +42,7 @@ def _compare(s: State, w: Worker, broken: Rules) -> Iterator[Step]:
         outcome = "CANCELED"
     elif state in ("PENDING", "REQUIRES_ACTION") and is_stopped_by_hand(w.row, w.intent, intent):
         outcome = "NEEDS_REVIEW"
-    elif state == "REQUIRES_ACTION" and status in ("declined", "abandoned", "by_stripe"):
+    elif state == "REQUIRES_ACTION" and status in ("declined", "abandoned", "by_stripe", "given_up"):
         outcome = "DECLINED"
     elif state == "PENDING" and status == "requires_action" and intent.attempt == w.row.attempt:
         outcome = "REQUIRES_ACTION"

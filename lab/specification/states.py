@@ -14,7 +14,8 @@ Key = tuple[str | int, ...]
 
 
 class Intent(NamedTuple):
-    """A PaymentIntent at Stripe; `abandoned`, `by_customer`, `by_stripe` and `by_hand` say why it is canceled."""
+    """A PaymentIntent at Stripe; `abandoned`, `by_customer`, `by_stripe` (after a decline `given_up`) and `by_hand` say
+    why it is canceled."""
 
     generation: int
     status: str = "new"
@@ -28,7 +29,7 @@ class Intent(NamedTuple):
 
     @property
     def is_canceled(self) -> bool:
-        return self.status in ("abandoned", "by_customer", "by_stripe", "by_hand")
+        return self.status in ("abandoned", "by_customer", "by_stripe", "given_up", "by_hand")
 
 
 class Row(NamedTuple):
@@ -129,7 +130,8 @@ def by_itself(s: State) -> Iterator[Step]:
         if intent.status == "requires_action":
             yield f"the customer fails to authenticate {index}", _becomes(s, index, "declined")
         if intent.is_open and (struck := use_up(s, "strike")):
-            yield f"Stripe cancels {index} by itself", _becomes(struck, index, "by_stripe")
+            becomes = "given_up" if intent.status == "declined" or intent.charge else "by_stripe"
+            yield f"Stripe cancels {index} by itself", _becomes(struck, index, becomes)
         if intent.is_open and (stopped := use_up(s, "stop")):
             is_named = stopped.row is not None and stopped.row.intent == index
             said = stopped.said | {"stopped"} | ({f"stopped {index}"} if is_named else set())

@@ -51,7 +51,7 @@ CARDS = (
     "pm_card_authenticationRequired",
 )
 """The test cards that a customer of the shop has; each is a PaymentMethod of this id, which pays more than once."""
-REASONS_BY_HAND = ("fraudulent", "duplicate", "void_invoice", "expired", "failed_invoice", None)
+REASONS_BY_HAND = ("fraudulent", "duplicate", "a reason of next year", None)
 """With which a person may cancel a PaymentIntent in the Dashboard, beside those that we use ourselves."""
 
 # ---------------------------------------------------------------- what a request may meet

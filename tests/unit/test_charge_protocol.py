@@ -149,7 +149,10 @@ def test_one_that_is_undecided_after_the_answer_is_abandoned(status: str, confir
     assert decide(payment(), intent(status), confirm_result=confirm_result) == Cancel(CancelReason.ABANDONED, "pi_1")
 
 
-@pytest.mark.parametrize("reason", ["abandoned", "automatic"])
+BY_STRIPE = ["automatic", "expired", "failed_invoice", "void_invoice"]
+
+
+@pytest.mark.parametrize("reason", ["abandoned", *BY_STRIPE])
 @pytest.mark.parametrize(("of_row", "of_intent"), [(0, 0), (2, 0), (0, 2)])
 def test_a_canceled_one_is_followed_by_the_next_generation(reason: str | None, of_row: int, of_intent: int) -> None:
     """If we canceled it, or Stripe by itself. The next generation comes after all that were tried."""
@@ -157,7 +160,17 @@ def test_a_canceled_one_is_followed_by_the_next_generation(reason: str | None, o
     assert decide(payment(generation=of_row), shown) == Create(max(of_row, of_intent + 1))
 
 
-BY_HAND = ["fraudulent", "duplicate", "expired", "failed_invoice", "void_invoice", "a reason of next year", None]
+@pytest.mark.parametrize("reason", BY_STRIPE)
+def test_one_that_stripe_canceled_after_a_decline_leaves_no_attempt(reason: str) -> None:
+    """The next generation would evade Stripe's limit. A cancellation is finished all the same, by the next one."""
+    shown = intent("canceled", cancellation_reason=reason, error_code="generic_decline", latest_charge="ch_1")
+    given_up = Finalize(PaymentState.DECLINED, "pi_1", 0, code="no_attempt_left", declined_charge_id="ch_1")
+    assert decide(payment(), shown) == decide(payment(), shown, ConfirmResult.ANSWERED) == given_up
+    assert decide(payment(cancel_requested_at=T0), shown) == Create(1)
+    assert decide(payment(), replace(shown, cancellation_reason="abandoned")) == Create(1)
+
+
+BY_HAND = ["fraudulent", "duplicate", "a reason of next year", None]
 
 
 @pytest.mark.parametrize("reason", BY_HAND)

@@ -168,6 +168,15 @@ def test_what_a_person_canceled_while_it_waits_needs_review(shop: Shop) -> None:
     assert shop.state() is PaymentState.NEEDS_REVIEW
 
 
+def test_one_that_stripe_canceled_while_it_waits_leaves_no_attempt(shop: Shop) -> None:
+    """After a decline, as when the customer's page has tried too often."""
+    shop.deliver(payment_method=DECLINED)
+    shop.deliver(payment_method=ASKS_FOR_ACTION, attempt=2)
+    shop.stripe.show("pi_0", "canceled", cancellation_reason="automatic")
+    shop.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert (shop.state(), shop.row()["decline_code"]) == (PaymentState.DECLINED, "no_attempt_left")
+
+
 def test_who_authenticates_at_the_last_moment_has_paid(shop: Shop) -> None:
     """Stripe decides the race."""
     shop.deliver(payment_method=ASKS_FOR_ACTION)

@@ -270,6 +270,15 @@ def test_the_advice_after_a_decline_is_stored_with_the_card(order: Order) -> Non
     assert order.item["refused_payment_methods"] == []
 
 
+def test_an_order_that_stripe_has_given_up_is_marked(order: Order) -> None:
+    """So that paying again is refused."""
+    order.update(order.event("declined", decline_code="generic_decline"))
+    assert "takes_no_attempt" not in order.item
+    order.place("PENDING", attempt=2)
+    order.update(order.event("declined", attempt=2, decline_code="no_attempt_left"))
+    assert order.item["takes_no_attempt"] is True
+
+
 def test_stripes_total_of_refunds_is_the_newest(order: Order) -> None:
     """It decreases when a refund fails. The events arrive in any order, and more than once."""
     amounts = {3: 100, 4: 900, 5: 400}

@@ -122,6 +122,10 @@ class CancelRequested(OrderPlaced):
     """Cancel the payment of this order unless it is paid. It has all that a payment of the order would have needed."""
 
 
+NO_ATTEMPT_LEFT = "no_attempt_left"
+"""The decline code after which the order takes no other card: Stripe has canceled its PaymentIntent itself."""
+
+
 class PaymentOutcome(OrderFact):
     """The result of one attempt to pay an order; the event's type names the outcome."""
 

@@ -147,6 +147,8 @@ class StoredOrder(BaseModel):
     """The attempt that paid the order: the present one, or an earlier one that succeeded late."""
     paid_at: Timestamp | None = None
     """When the payment service stored that the order is paid."""
+    takes_no_attempt: bool = False
+    """Stripe itself has canceled the order's PaymentIntent after a decline."""
     refused_payment_methods: tuple[str, ...] = ()
     """Those that the card's issuer advised not to try again (`do_not_try_again`)."""
     stripe_refunded_minor: int = 0

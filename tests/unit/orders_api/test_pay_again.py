@@ -74,6 +74,15 @@ def test_an_attempt_that_the_order_does_not_allow_is_refused(client: Client) -> 
     assert client.get(f"/orders/{order_id}")[0] == 200
 
 
+def test_an_order_that_stripe_has_given_up_takes_no_attempt(client: Client) -> None:
+    """Stripe limits how often a card is tried, and has canceled the PaymentIntent itself."""
+    order_id = client.placed()
+    client.set_status(order_id, "PAYMENT_DECLINED")
+    client.set_attributes(order_id, takes_no_attempt=True)
+    status, problem, _ = client.to(f"{order_id}/payments", OTHER_CARD)
+    assert (status, problem["type"]) == (409, "urn:onecharge:problem:attempts-exhausted")
+
+
 def test_an_order_that_waits_does_not_expire(client: Client) -> None:
     """Neither a new one nor one that is paid again."""
     order_id = client.placed()

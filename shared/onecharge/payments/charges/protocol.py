@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import ClassVar, Self
 
-from onecharge.contract.events import OrderPlaced
+from onecharge.contract.events import NO_ATTEMPT_LEFT, OrderPlaced
 from onecharge.contract.states import PaymentState
 from onecharge.payments.disputes import AfterCharge, Disputes, new_requests
 from onecharge.payments.stripe_responses import ResponseKind
@@ -35,6 +35,9 @@ CLOSED_STATES = (PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.NEE
 
 GROUPED_TERMS = 2
 """From these terms on a PaymentIntent has a description, and its order in `transfer_group`, as its charge has."""
+
+_BY_STRIPE = ("automatic", "expired", "failed_invoice", "void_invoice")
+"""The reasons with which Stripe cancels by itself (API reference, "PaymentIntent", `cancellation_reason`)."""
 
 MONEY_DIFFERS = "amount or currency differs from the frozen request"
 SEVERAL_SUCCEEDED = "several PaymentIntents of the order succeeded"
@@ -54,19 +57,12 @@ class FrozenRequest:
     placed_at: int
     """Epoch seconds."""
     terms_version: int = field(default=1, compare=False)
-    """With which parameters its PaymentIntents are created: the deployment's when the order was first claimed, so that
-    no deployment changes the parameters under a key. No message has it."""
+    """The deployment's at the first claim: no later one changes the parameters of a key that is in use."""
 
     @classmethod
     def of(cls, order: OrderPlaced, *, terms_version: int = 1) -> Self:
-        return cls(
-            order_id=order.order_id,
-            amount_minor=order.amount_minor,
-            currency=order.currency,
-            customer_id=order.customer_id,
-            placed_at=int(order.placed_at.timestamp()),
-            terms_version=terms_version,
-        )
+        placed_at = int(order.placed_at.timestamp())
+        return cls(order.order_id, order.amount_minor, order.currency, order.customer_id, placed_at, terms_version)
 
     def is_old(self, now: float) -> bool:
         """Whether Stripe may have removed this order's idempotency keys.
@@ -192,13 +188,18 @@ class StripeIntent:
 
     @property
     def is_canceled_by_customer(self) -> bool:
-        """Whether the order was canceled. Stripe keeps this, also if the table loses the row."""
+        """Whether the order was canceled: Stripe keeps this."""
         return self.status == "canceled" and self.cancellation_reason == CancelReason.BY_CUSTOMER
 
     @property
     def is_canceled_by_hand(self) -> bool:
-        """Whether a person canceled it, as fraudulent, say. We cancel as `abandoned`, Stripe itself as `automatic`."""
-        return self.status == "canceled" and self.cancellation_reason not in (*CancelReason, "automatic")
+        """Whether a person canceled it, as fraudulent, say: neither we nor Stripe itself."""
+        return self.status == "canceled" and self.cancellation_reason not in (*CancelReason, *_BY_STRIPE)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether Stripe itself canceled it after a decline, as it does with one that is confirmed too often."""
+        return self.status == "canceled" and self.cancellation_reason in _BY_STRIPE and self.error_code is not None
 
     def money_differs_from(self, request: FrozenRequest) -> bool:
         """Whether it takes another amount or currency than was frozen. One that is canceled takes none."""
@@ -359,6 +360,9 @@ def decide(
             return _finalize(PaymentState.CANCELED, intent)
         case "canceled" if is_stopped_by_hand(payment, intent):
             return review_of_stopped(intent)
+        case "canceled" if intent.is_given_up and payment.cancel_requested_at is None:
+            # The next generation would evade Stripe's limit on attempts, which it sets against card testing.
+            return _finalize(PaymentState.DECLINED, intent)
         case "canceled":
             # Not simply one more: every worker has to arrive at the same generation, and so at the same key.
             return Create(max(payment.generation, intent.generation + 1))
@@ -379,11 +383,8 @@ def decide(
 
 
 def is_stopped_by_hand(payment: Payment, intent: StripeIntent) -> bool:
-    """Whether the order must not be charged without a person, because a person canceled this PaymentIntent at Stripe.
-
-    A next generation would charge what was canceled as fraudulent. Two decisions of people go further: `retry`, which
-    names the PaymentIntents that it accepts as canceled; and a cancellation, after which nothing is charged.
-    """
+    """Whether a person canceled this PaymentIntent at Stripe, as fraudulent, say, and nobody has decided to go on: by
+    `retry`, which names those that it accepts as canceled, or by a cancellation, after which nothing is charged."""
     is_accepted = intent.payment_intent_id in payment.accepted_cancellations
     return intent.is_canceled_by_hand and not is_accepted and payment.cancel_requested_at is None
 
@@ -443,7 +444,7 @@ def _finalize(state: PaymentState, intent: StripeIntent) -> Finalize:
         state,
         payment_intent_id=intent.payment_intent_id,
         generation=intent.generation,
-        code=intent.error_code if declined else None,
+        code=(NO_ATTEMPT_LEFT if intent.is_given_up else intent.error_code) if declined else None,
         advice_code=intent.advice_code if declined else None,
         declined_charge_id=intent.latest_charge if open_for_another else None,
         after_charge=intent.after_charge if state is PaymentState.SUCCEEDED else None,
