@@ -68,8 +68,13 @@ FAILED_MAX = 100
 ALARMED_MAX = 100
 """Events that raised an alarm and are remembered for as long as they are read again."""
 
-FAILED_ATTEMPTS_MAX = 288
-"""A day of runs, one every five minutes: then an event is abandoned, with an alarm."""
+FAILED_SECONDS = 24 * 3600
+"""After so long an event that fails is abandoned, with an alarm."""
+
+LISTED_AFTER_SECONDS = 30 * 60
+"""While webhooks arrive, events are listed this often: Stripe counts reads (Stripe documentation, "Rate limits": 500 a
+transaction, and 10,000 a month at least), and a list in every run is 8,640. Once none has arrived for so long, every
+run lists them."""
 
 _ROWS_SHARE, _FAILED_SHARE = 0.5, 0.1
 """Of a run's time, at most; new events have the rest."""
@@ -106,8 +111,9 @@ class ReconcileRun:
             seconds = self._seconds_left()
             self._visit_rows(reserve=seconds * (1 - _ROWS_SHARE))
             self._retry_failed(reserve=seconds * (1 - _ROWS_SHARE - _FAILED_SHARE))
-            self._apply_events()
-            self._report_silence()
+            received = self._received.read() or Received()
+            self._apply_events(received)
+            self._report_silence(received)
             self._report_lag()
         except ConcurrentRun:
             self._instruments.count("ConcurrentRun")
@@ -186,18 +192,22 @@ class ReconcileRun:
                 error = not_retrieved
             if error is None:
                 self._advance(failed=others)
-            elif failed.attempts < FAILED_ATTEMPTS_MAX:
+            elif self._instruments.now() - failed.failed_at < FAILED_SECONDS:
                 self._report_failed(failed, event, error)
-                self._advance(failed=(*others, replace(failed, attempts=failed.attempts + 1)))
+                self._advance(failed=(*others, failed))
             else:
                 self._instruments.count(Alarm(Cause.RECONCILE_BEHIND))
                 message = "event abandoned: find it at Stripe by its id"
                 self._report_failed(failed, event, error, "EventAbandoned", message)
                 self._advance(failed=others)
 
-    def _apply_events(self) -> None:
+    def _apply_events(self, received: Received) -> None:
         """Apply Stripe's next events; one that fails is kept, and retried by later runs."""
         read_until = self._instruments.now() - FINALIZING_SECONDS
+        listed_or_received = min(self._checkpoint.since + FINALIZING_SECONDS, received.newest_event_at)
+        is_between_readings = self._checkpoint.since == self._checkpoint.until
+        if is_between_readings and listed_or_received > self._instruments.now() - LISTED_AFTER_SECONDS:
+            return
         while self._has_time():
             if self._checkpoint.since == self._checkpoint.until:
                 self._advance(until=max(self._checkpoint.since, read_until))
@@ -228,7 +238,7 @@ class ReconcileRun:
         new = [event for event in events if event.event_id not in known]
         for event, (error, has_alarmed) in zip(new, self._parallel(self._try_to_apply, new), strict=True):
             if error is not None:
-                failed.append(FailedEvent(event.event_id))
+                failed.append(FailedEvent(event.event_id, self._instruments.now()))
                 self._report_failed(failed[-1], event, error)
             elif has_alarmed:
                 alarmed.append(AlarmedEvent(event.event_id, event.created))
@@ -254,8 +264,7 @@ class ReconcileRun:
 
     # ------------------------------------------------------------ reports
 
-    def _report_silence(self) -> None:
-        received = self._received.read() or Received()
+    def _report_silence(self, received: Received) -> None:
         expected_since = max(received.newest_event_at + RECEIVED_STEP_SECONDS, self._checkpoint.webhooks_expected_since)
         missed = [each for each in self._checkpoint.newest_events if each > expected_since]
         if len(missed) >= SILENT_EVENTS:
@@ -284,7 +293,7 @@ class ReconcileRun:
         message: str = "event not applied: the next run retries",
     ) -> None:
         about = {"order_id": event.order_id, "payment_intent_id": event.payment_intent_id} if event else {}
-        self._report(metric, message, error, event_id=failed.event_id, attempts=failed.attempts, **about)
+        self._report(metric, message, error, event_id=failed.event_id, failed_at=failed.failed_at, **about)
 
     def _report(self, metric: str, message: str, error: Exception, **about: object) -> None:
         self._instruments.count(metric)

@@ -149,7 +149,7 @@ def test_a_later_attempt_takes_over_an_unfinished_one_after_its_lease(store: Pay
 def test_a_lower_attempt_is_superseded(store: PaymentStore) -> None:
     """The later attempt may be claimed, released, declined, or require action."""
     finalized(store, PaymentState.DECLINED)
-    held = claimed(store, attempt=2, at=LATER)
+    held = claimed(store, attempt=2, owner="two", at=LATER)
     assert claim(store, at=LATER) == Superseded(held)
     store.release_lease(held)
     assert isinstance(claim(store, at=LATER), Superseded)

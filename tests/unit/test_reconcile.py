@@ -6,7 +6,7 @@ DynamoDB is moto's, with the sparse index of template.yaml; Stripe is in memory.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -28,7 +28,7 @@ from onecharge.runtime.parallel import one_after_another
 from reconcile import run as run_module
 from reconcile.app import Application
 from reconcile.run import (
-    FAILED_ATTEMPTS_MAX,
+    FAILED_SECONDS,
     FINALIZING_SECONDS,
     IN_PARALLEL,
     REREAD_SECONDS,
@@ -478,9 +478,11 @@ def test_an_event_that_fails_is_kept_once(shop: Shop) -> None:
     shop.pay_at_the_bank("a")
     shop.stripe.failing["retrieve"] = NO_ANSWER
     shop.run(after_seconds=FINALIZING_SECONDS + 1)
-    for attempts in (2, 3):
+    failed = shop.checkpoint.failed
+    assert [each.failed_at for each in failed] == [shop.now]
+    for _ in range(2):
         assert shop.run(after_seconds=300)["ReconcileFailed"] == 1
-        assert [each.attempts for each in shop.checkpoint.failed] == [attempts]
+        assert shop.checkpoint.failed == failed
 
 
 def test_a_lost_row_is_recovered_without_a_webhook(shop: Shop) -> None:
@@ -535,7 +537,7 @@ def test_one_event_that_fails_blocks_no_other(shop: Shop) -> None:
     assert [shop.state(name) for name in "abc"] == ["SUCCEEDED", "REQUIRES_ACTION", "SUCCEEDED"]
     assert shop.run(after_seconds=300)["ReconcileFailed"] == 1
     [failed], event = shop.checkpoint.failed, shop.stripe.webhooks[3]
-    assert (failed.event_id, failed.attempts, event["data"]["object"]["id"]) == (event["id"], 2, "pi_1")
+    assert (failed.event_id, event["data"]["object"]["id"]) == (event["id"], "pi_1")
     shop.stripe.failing.clear()
     shop.run(after_seconds=300)
     assert (shop.state("b"), shop.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
@@ -604,6 +606,24 @@ def test_a_silent_webhook_is_an_alarm(shop: Shop) -> None:
     assert [silent_after() for _ in range(2)] == [0, 0]
 
 
+def test_while_webhooks_arrive_events_are_listed_every_half_hour(shop: Shop) -> None:
+    """Stripe counts reads. Once none has arrived for so long, each run lists them; failed events are retried by all."""
+    shop.deliver()
+    shop.run()
+
+    def listed(*, webhooks: bool) -> int:
+        shop.stripe.requests.clear()
+        for _ in range(12):
+            shop.now += 300
+            if webhooks:
+                received(shop, shop.stripe.show("pi_0", "succeeded"))
+            shop.run()
+        return shop.stripe.operations.count("events")
+
+    assert [listed(webhooks=True), listed(webhooks=False)] == [2, 7]
+    assert listed(webhooks=False) == 12
+
+
 def test_events_of_the_minute_of_the_newest_one_are_no_silence(shop: Shop) -> None:
     """Their own times are not stored."""
     shop.deliver()
@@ -653,13 +673,13 @@ def test_a_failed_event_of_a_dispute_is_retrieved_and_handled_once(shop: Shop) -
 
 
 def test_a_failed_event_that_cannot_be_retrieved_is_kept(shop: Shop) -> None:
-    """It counts as one more attempt; a key of another account, to which it is unknown, is an alarm."""
+    """A key of another account, to which it is unknown, is an alarm."""
     shop.pay_at_the_bank("a")
     shop.stripe.failing["retrieve"] = NO_ANSWER
     shop.run(after_seconds=FINALIZING_SECONDS + 1)
     shop.stripe.failing["event"] = WRONG_KEY
     assert shop.run(after_seconds=300)["Alarm"] == 1
-    assert [each.attempts for each in shop.checkpoint.failed] == [2]
+    assert shop.checkpoint.failed
     shop.stripe.failing.clear()
     shop.run(after_seconds=300)
     assert (shop.state(), shop.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
@@ -672,10 +692,10 @@ def test_an_event_that_fails_for_a_day_is_abandoned_with_an_alarm(shop: Shop) ->
     shop.run(after_seconds=FINALIZING_SECONDS + 1)
     shop.run(after_seconds=FINALIZING_SECONDS + REREAD_SECONDS)
     [failed] = shop.checkpoint.failed
-    last_try = (replace(failed, attempts=FAILED_ATTEMPTS_MAX),)
-    shop.checkpoints.write(replace(shop.checkpoint, failed=last_try))
-    counted = shop.run(after_seconds=300)
-    assert (counted["EventAbandoned"], counted["Alarm"]) == (1, 1)
+    shop.now = failed.failed_at + FAILED_SECONDS - 1
+    assert shop.run()["EventAbandoned"] == 0
+    counted = shop.run(after_seconds=1)
+    assert (counted["EventAbandoned"], counted["Alarm"]) == (1, 2)  # The row is overdue, too.
     assert shop.checkpoint.failed == ()
     [line] = [line for line in shop.log.lines if "event abandoned" in line["message"]]
     assert (line["order_id"], line["payment_intent_id"]) == (order_id("a"), "pi_0")

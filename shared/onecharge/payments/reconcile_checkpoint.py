@@ -14,7 +14,8 @@ class FailedEvent:
     """An event that could not be applied. Stripe keeps events for 30 days: it is retrieved again."""
 
     event_id: str
-    attempts: int = 1
+    failed_at: int
+    """When it failed first, in epoch seconds."""
 
 
 @dataclass(frozen=True)
