@@ -204,10 +204,9 @@ class ReconcileRun:
     def _apply_events(self, received: Received) -> None:
         """Apply Stripe's next events; one that fails is kept, and retried by later runs."""
         read_until = self._instruments.now() - FINALIZING_SECONDS
-        listed_or_received = min(self._checkpoint.since + FINALIZING_SECONDS, received.newest_event_at)
-        is_between_readings = self._checkpoint.since == self._checkpoint.until
-        if is_between_readings and listed_or_received > self._instruments.now() - LISTED_AFTER_SECONDS:
-            return
+        listed_and_received = min(self._checkpoint.since + FINALIZING_SECONDS, received.newest_event_at)
+        if listed_and_received > self._instruments.now() - LISTED_AFTER_SECONDS:
+            read_until = self._checkpoint.since  # A reading that was interrupted is finished all the same.
         while self._has_time():
             if self._checkpoint.since == self._checkpoint.until:
                 self._advance(until=max(self._checkpoint.since, read_until))

@@ -624,6 +624,20 @@ def test_while_webhooks_arrive_events_are_listed_every_half_hour(shop: Shop) -> 
     assert listed(webhooks=False) == 12
 
 
+def test_a_failed_event_that_is_applied_between_two_lists_is_not_kept(shop: Shop) -> None:
+    """While webhooks arrive, a run that lists no events stores what its retries came to."""
+    shop.pay_at_the_bank("a")
+    shop.stripe.failing["pi_0"] = NO_ANSWER
+    shop.run(after_seconds=FINALIZING_SECONDS + 1)
+    assert shop.checkpoint.failed
+    shop.stripe.failing.clear()
+    shop.deliver("b")
+    received(shop, shop.stripe.show("pi_1", "succeeded"))
+    shop.stripe.requests.clear()
+    shop.run(after_seconds=300)
+    assert ("events" in shop.stripe.operations, shop.checkpoint.failed) == (False, ())
+
+
 def test_events_of_the_minute_of_the_newest_one_are_no_silence(shop: Shop) -> None:
     """Their own times are not stored."""
     shop.deliver()
