@@ -20,6 +20,7 @@ import boto3
 import stripe
 from botocore.config import Config
 
+from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.dynamodb import to_item
@@ -135,11 +136,6 @@ class Stack:
 
     # ------------------------------------------------------------ Stripe, and the caller
 
-    @property
-    def lists_charges(self) -> bool:
-        """Whether the PaymentIntents that the stack makes have their order in `transfer_group`."""
-        return self.parameter("TermsVersion") != "1"
-
     @cached_property
     def stripe(self) -> stripe.StripeClient:
         """The client of the stack's Stripe account; the same API version and retries as the functions'."""
@@ -152,6 +148,11 @@ class Stack:
         """The present value of a secret. It is never shown."""
         answer = self.client("secretsmanager").get_secret_value(SecretId=secret_id)
         return str(answer["SecretString"]).strip()
+
+    @property
+    def gateway(self) -> StripeGateway:
+        """Looks up as the functions do."""
+        return StripeGateway(self.stripe, terms_version=int(self.parameter("TermsVersion")))
 
     @cached_property
     def caller(self) -> str:

@@ -18,7 +18,7 @@ from onecharge.contract.events import ORDER_ID_PATTERN, reason_of
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charges.gateway import StripeGateway, found_intent, list_refunds
+from onecharge.payments.charges.gateway import found_intent, list_refunds
 from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.charges.store import payment_of
 from onecharge.payments.disputes import LOST
@@ -299,8 +299,7 @@ def stripe_facts(
                 if error.http_status != 404:
                     raise
         request = payment.request if payment else _request_of(order_id, order)
-        gateway = StripeGateway(stack.stripe, lists_charges=stack.lists_charges)
-        for each in gateway.find_payment_intents(request, now=now):
+        for each in stack.gateway.find_payment_intents(request, now=now):
             if each.payment_intent_id not in intents:
                 intents[each.payment_intent_id] = _intent_facts(stack.stripe, each.payment_intent_id)
     except LookupInconclusive:

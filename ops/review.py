@@ -37,7 +37,7 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import CANCEL_IN_REVIEW, CLOSE, RETRY, Transition
 from onecharge.orders.waiting import WaitingIndex
-from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway
+from onecharge.payments.charges.gateway import NoSuchPaymentIntent
 from onecharge.payments.charges.protocol import UNPAID_STATES, Payment, StripeIntent
 from onecharge.payments.disputes import status_of
 from onecharge.payments.instruments import Instruments
@@ -130,7 +130,7 @@ class Reviews:
 
 def resolver_of(stack: Stack) -> Resolver:
     store = ReviewStore(stack.dynamodb, stack.resource("PaymentsTable"))
-    return Resolver(store, StripeGateway(stack.stripe, lists_charges=stack.lists_charges), time.time)
+    return Resolver(store, stack.gateway, time.time)
 
 
 def _orders(stack: Stack) -> OrderStore:
@@ -441,7 +441,7 @@ def _decide_refund(
         return decide_refund(resolution, None, [], now=now)
     request = refund.request
     try:
-        StripeGateway(stack.stripe).order_of(request.payment_intent_id)
+        stack.gateway.order_of(request.payment_intent_id)
     except NoSuchPaymentIntent:
         return Refused(f"Stripe has no {request.payment_intent_id}: is the key another account's?")
     found = StripeRefunds(stack.stripe).find_refunds(request.payment_intent_id, request.refund_id)

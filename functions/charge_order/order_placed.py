@@ -27,7 +27,7 @@ def charge_order(event: OrderPlacedEvent, tools: ChargeTools) -> Disposition:
 
 def _claim(event: OrderPlacedEvent, tools: ChargeTools, attempt: int, payment_method: str) -> Claim[Payment]:
     return tools.store.claim(
-        FrozenRequest.of(event.data, terms_version=tools.terms_version),
+        FrozenRequest.of(event.data, terms_version=tools.gateway.terms_version),
         attempt=attempt,
         payment_method=payment_method,
         correlation_id=event.correlationid,

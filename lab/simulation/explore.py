@@ -91,7 +91,7 @@ def minimal(name: str, mutate: Mutate = no_mutation) -> Violation:
 
     def shorter(script: Sequence[int]) -> Violation | None:
         again = World(world.scenario, GivenChoices(script), mutate)
-        again.service.use_terms(world.service.terms_version)
+        again.service.use_terms(world.service.gateway.terms_version)
         violation = violation_of(again)
         return violation if violation and violation.what == whole.what else None
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from lab.simulation.explore import Mutate
 from lab.simulation.world import World
+from onecharge.contract.events import NO_ATTEMPT_LEFT
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.charge import ChargeTools, SpentKey, cancel, confirm, create, look_up, retrieve
 from onecharge.payments.charges.gateway import Part, StripeGateway, StripeResponse, found_intent
@@ -240,7 +241,9 @@ def _goes_on_after_a_person(payment: Payment, intent: StripeIntent, confirm_resu
 
 def _goes_on_after_stripe(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
     """What Stripe has canceled after a decline is replaced, and charged."""
-    return decide(payment, replace(intent, error_code=None) if intent.is_given_up else intent, confirm_result)
+    if intent.decline_code == NO_ATTEMPT_LEFT:
+        intent = replace(intent, error_code=None)
+    return decide(payment, intent, confirm_result)
 
 
 def _canceled_without_stripe(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:

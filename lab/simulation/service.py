@@ -14,7 +14,7 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.apply_event import apply_event
 from onecharge.payments.charges.charge import ChargeTools, Steps
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import GROUPED_TERMS, FrozenRequest, StripeIntent
+from onecharge.payments.charges.protocol import FrozenRequest, StripeIntent
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import OUTAGES, ReconcileSteps, ReconcileTools
@@ -155,14 +155,12 @@ class SimulatedPayments:
         self.reconcile_steps = ReconcileSteps()
         self.apply_event = apply_event
         self.sends_thin_events = False
-        self.terms_version = 1
         self.alarmed: Callable[[], None] = dynamodb.io.alarmed
         """The line of an alarm is in the log."""
 
     def use_terms(self, version: int) -> None:
         """Of the deployment."""
-        self.terms_version = version
-        self.gateway = replace(self.gateway, lists_charges=version >= GROUPED_TERMS)
+        self.gateway = replace(self.gateway, terms_version=version)
 
     def _is_late(self) -> bool:
         return self.dynamodb.io.fault("lookup", ("out of time",)) is not None
@@ -224,7 +222,6 @@ class SimulatedPayments:
             self.gateway,
             self._instruments(report),
             bounds=bounds,
-            terms_version=self.terms_version,
             steps=self.steps,
         )
 

@@ -561,8 +561,7 @@ class World(BaseWorld):
             for intent in self._intents_of(row.key)
             for key in intent.confirmed_under
         )
-        is_given_up = any(_is_given_up(intent) for intent in self._intents_of(row.key))
-        if not asked and not is_given_up and self._card_of(order_id, row.attempt) in (*CARDS, FICKLE):
+        if not asked and not self._is_given_up(row.key) and self._card_of(order_id, row.attempt) in (*CARDS, FICKLE):
             self.broken = f"attempt {row.attempt} is {row.state}, and Stripe was never asked"
 
     def _is_excused(self, order_id: str) -> bool:
@@ -573,6 +572,11 @@ class World(BaseWorld):
             or any(order_id in key for key in self.stripe.forgotten)
             or any(BY_CUSTOMER in intent.confirmed_under for intent in self._intents_of((order_id,)))
         )
+
+    def _is_given_up(self, key: RowKey) -> bool:
+        """Whether Stripe itself has canceled a PaymentIntent of it after a decline: nothing charges it any more."""
+        intents = self._intents_of(key)
+        return any(each.cancellation_reason == "automatic" and each.last_payment_error for each in intents)
 
     def _may_need_review(self, key: RowKey) -> bool:
         """Whether there is something that no rule can decide."""
@@ -1113,7 +1117,6 @@ class World(BaseWorld):
     def _check_charge(self, charge: PaymentIntent) -> None:
         """At most one success an order, ever, over all accounts; of what was frozen; and of no declined attempt."""
         order_id = charge.metadata["order_id"]
-        of_it = self._intents_of(row_key_of_intent(charge))
         of_the_order = self._charges_of(row_key_of_intent(charge))
         if len(of_the_order) > 1:
             raise Violation(f"{order_id} was charged {len(of_the_order)} times", self.timeline)
@@ -1125,7 +1128,7 @@ class World(BaseWorld):
         by = str(charge.confirmed_under[-1])
         if by == BY_CUSTOMER:
             return
-        if any(_is_given_up(intent) for intent in of_it) and not self._is_excused(order_id):
+        if self._is_given_up(row_key_of_intent(charge)) and not self._is_excused(order_id):
             raise Violation(f"{order_id} is charged, though Stripe has given it up after a decline", self.timeline)
         declined = (order_id, attempt_of_confirm(by)) in self.said_declined
         if declined and not self._is_excused(order_id):
@@ -1194,18 +1197,13 @@ class World(BaseWorld):
         """Whether the order can have no end but a charge, or a cancellation."""
         if any(intent.id in self.stripe.processing_failed for intent in self._intents_of(key)):
             return False
-        if any(_is_given_up(intent) for intent in self._intents_of(key)):
+        if self._is_given_up(key):
             return False
         if last.data.attempt > 1 and self._is_excused(key[0]):
             # The decline that Stripe shows may be the attempt's before, of which the row does not know, or the page's:
             # then the customer is asked for a card once more.
             return False
         return last.data.payment_method == "pm_card_visa" or key in self.paid_at_the_bank
-
-
-def _is_given_up(intent: PaymentIntent) -> bool:
-    """Stripe itself has canceled it after a decline: nothing charges the order any more."""
-    return intent.cancellation_reason == "automatic" and intent.last_payment_error is not None
 
 
 _ORDERS: dict[tuple[int, int, str, int], OrderPlacedEvent] = {}

@@ -37,7 +37,7 @@ def violation(s: State) -> str | None:
         return "CANCELED was said, and it is charged"
     if paid and any(each.startswith("stopped ") for each in s.said):
         return "a person canceled its PaymentIntent, and it is charged"
-    if paid and not s.excused and any(each.status == "given_up" for each in s.intents):
+    if paid and not s.excused and s.is_given_up:
         return "Stripe has given it up after a decline, and it is charged"
     if paid and not s.excused and f"DECLINED {paid[0].attempt}" in s.said:
         return "DECLINED was said, and it is charged, for no reason that the design allows"
@@ -55,8 +55,7 @@ def _violation_of_row(s: State, row: Row, *, is_paid: bool) -> str | None:
         return "it is charged, and the row is DECLINED, for no reason that the design allows"
     if row.state == "NEEDS_REVIEW" and not s.said & {"refused", "stopped"}:
         return "a person is asked although nothing is wrong"
-    is_given_up = any(each.status == "given_up" for each in s.intents)
-    is_asked = f"asked {row.attempt}" in s.said or s.excused or s.left.refuse or is_given_up
+    is_asked = f"asked {row.attempt}" in s.said or s.excused or s.left.refuse or s.is_given_up
     if row.state in ("DECLINED", "REQUIRES_ACTION") and not is_asked:
         return f"an outcome was written for attempt {row.attempt}, which Stripe never executed"
     return None

@@ -106,6 +106,11 @@ class State(NamedTuple):
     said: frozenset[str] = frozenset()
     excused: bool = False  # A key is forgotten, the table restored, a 500 late, or the customer's page tried again.
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether Stripe itself has canceled a PaymentIntent after a decline."""
+        return any(intent.status == "given_up" for intent in self.intents)
+
 
 Step = tuple[str, State]
 Executed = tuple[str, State, str | int]  # What Stripe did, the state after it, its answer.

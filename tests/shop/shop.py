@@ -25,7 +25,7 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import cancel_payment
 from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import GROUPED_TERMS, FrozenRequest, Payment, StripeIntent
+from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import ReconcileSteps, ReconcileTools, reconcile_row
@@ -125,7 +125,6 @@ class Shop:
     ahead: int = 0
     """How many seconds the next worker's clock is ahead."""
     look_up_placed_before: int = 0
-    terms_version: int = 1
     """What `restore lookups` has set."""
     requires_action_seconds: int = REQUIRES_ACTION_SECONDS
     rate: Any = NO_RATE_LIMIT
@@ -174,8 +173,7 @@ class Shop:
 
     def use_terms(self, version: int) -> None:
         """Another deployment: of the orders that are claimed first from now on."""
-        self.terms_version = version
-        self.gateway = replace(self.gateway, lists_charges=version >= GROUPED_TERMS)
+        self.gateway = replace(self.gateway, terms_version=version)
 
     def tools(self) -> ChargeTools:
         """What a worker that begins now charges with."""
@@ -185,7 +183,6 @@ class Shop:
             self.instruments(),
             rate=self.rate,
             look_up_placed_before=self.look_up_placed_before,
-            terms_version=self.terms_version,
         )
 
     def refund_tools(self) -> RefundTools:
@@ -234,7 +231,7 @@ class Shop:
         """The request is stored, and nothing is finished: Stripe's key cannot be read."""
         asked = self.order(**changes)
         payment = self.store.request_cancel(
-            FrozenRequest.of(asked, terms_version=self.terms_version),
+            FrozenRequest.of(asked, terms_version=self.gateway.terms_version),
             attempt=asked.attempt,
             payment_method=asked.payment_method,
             correlation_id="c",

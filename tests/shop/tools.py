@@ -68,7 +68,6 @@ def charge_tools(
     bounds: TimeBounds = BOUNDS,
     rate: Any = NO_RATE_LIMIT,
     look_up_placed_before: int = 0,
-    terms_version: int = 1,
     steps: Steps | None = None,
 ) -> ChargeTools:
     """What one delivery that begins now charges with."""
@@ -80,7 +79,6 @@ def charge_tools(
         lease_seconds=bounds.lease_seconds,
         deadline=bounds.deadline(instruments.clock()),
         look_up_placed_before=look_up_placed_before,
-        terms_version=terms_version,
         steps=steps or Steps(),
     )
 

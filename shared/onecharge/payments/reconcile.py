@@ -17,7 +17,6 @@ from typing import Any
 import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onecharge.contract.events import NO_ATTEMPT_LEFT
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import finish_cancellation
 from onecharge.payments.charges.charge import ChargeTools
@@ -364,12 +363,11 @@ def _final(state: PaymentState, intent: StripeIntent) -> Finalize:
         return Finalize(state, intent.payment_intent_id, intent.generation, code=code, after_charge=after)
     # A PaymentIntent that requires action is canceled as abandoned only when it expires.
     expired = intent.cancellation_reason == CancelReason.ABANDONED
-    code = NO_ATTEMPT_LEFT if intent.is_given_up else intent.error_code or intent.status
     return Finalize(
         state,
         intent.payment_intent_id,
         intent.generation,
-        code=REQUIRES_ACTION_EXPIRED if expired else code,
+        code=REQUIRES_ACTION_EXPIRED if expired else intent.decline_code or intent.status,
         advice_code=intent.advice_code,
         declined_charge_id=intent.latest_charge,
     )

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import WINDOW_PARTS, StripeGateway
-from onecharge.payments.charges.protocol import GROUPED_TERMS
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.placed_again import LookUpPlacedBefore, PlacedAgain
@@ -55,15 +54,12 @@ class PaymentService:
         """
         return ChargeTools(
             store=self.payments,
-            gateway=StripeGateway(
-                self._client(), parallel=self._lookups, lists_charges=self._terms_version >= GROUPED_TERMS
-            ),
+            gateway=StripeGateway(self._client(), parallel=self._lookups, terms_version=self._terms_version),
             instruments=self.instruments,
             rate=self._rate,
             lease_seconds=self.bounds.lease_seconds,
             deadline=self.bounds.deadline(self.instruments.clock()),
             look_up_placed_before=self._look_up_placed_before(),
-            terms_version=self._terms_version,
         )
 
     def refund_tools(self, store: RefundStore) -> RefundTools:

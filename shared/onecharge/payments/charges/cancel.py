@@ -16,7 +16,7 @@ from onecharge.payments.work import Unfinished, work
 def cancel_payment(order: OrderPlaced, tools: ChargeTools, *, correlation_id: str) -> Payment:
     """Request the cancellation of the order's payment, and finish it if that is possible now. Idempotent."""
     payment = tools.store.request_cancel(
-        FrozenRequest.of(order, terms_version=tools.terms_version),
+        FrozenRequest.of(order, terms_version=tools.gateway.terms_version),
         attempt=order.attempt,
         payment_method=order.payment_method,
         correlation_id=correlation_id,

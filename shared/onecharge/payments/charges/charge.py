@@ -258,8 +258,6 @@ class ChargeTools:
     look_up_placed_before: int
     """Epoch seconds. An order that was placed earlier is looked up at any age: after a restore of both services' tables
     it may have been placed again, so that its age is unknown."""
-    terms_version: int = 1
-    """Of the orders that are claimed first by this deployment."""
     steps: Steps = field(default_factory=Steps)
 
     def write_payment_intent(self, row: Payment, payment_intent_id: str, generation: int) -> Payment:

@@ -78,8 +78,8 @@ class StripeGateway:
     client: stripe.StripeClient
     parallel: Parallel = one_after_another
     """Lists the parts of a lookup's window in parallel."""
-    lists_charges: bool = False
-    """Whether a lookup lists the order's charges: the deployment's PaymentIntents have the order as their group."""
+    terms_version: int = 1
+    """Of the orders that this deployment claims first. From GROUPED_TERMS on a lookup lists an order's charges, too."""
 
     # ------------------------------------------------------------ one PaymentIntent
 
@@ -182,7 +182,7 @@ class StripeGateway:
                 raise LookupInconclusive from None
             ids, since = set(), request.placed_at
         ids |= set(self._listed(request.order_id, since - _LIST_MARGIN_SECONDS, has_time))
-        if self.lists_charges:
+        if self.terms_version >= GROUPED_TERMS:
             ids |= set(self._charged(request.order_id, has_time))
         # The search index may show an older status: the object itself is current.
         return [found_intent(self._retrieved(each, has_time)) for each in sorted(ids)]

@@ -197,9 +197,10 @@ class StripeIntent:
         return self.status == "canceled" and self.cancellation_reason not in (*CancelReason, *_BY_STRIPE)
 
     @property
-    def is_given_up(self) -> bool:
-        """Whether Stripe itself canceled it after a decline, as it does with one that is confirmed too often."""
-        return self.status == "canceled" and self.cancellation_reason in _BY_STRIPE and self.error_code is not None
+    def decline_code(self) -> str | None:
+        """NO_ATTEMPT_LEFT if Stripe itself canceled it after a decline, as it does if it is confirmed too often."""
+        is_by_stripe = self.status == "canceled" and self.cancellation_reason in _BY_STRIPE
+        return NO_ATTEMPT_LEFT if is_by_stripe and self.error_code is not None else self.error_code
 
     def money_differs_from(self, request: FrozenRequest) -> bool:
         """Whether it takes another amount or currency than was frozen. One that is canceled takes none."""
@@ -360,7 +361,7 @@ def decide(
             return _finalize(PaymentState.CANCELED, intent)
         case "canceled" if is_stopped_by_hand(payment, intent):
             return review_of_stopped(intent)
-        case "canceled" if intent.is_given_up and payment.cancel_requested_at is None:
+        case "canceled" if intent.decline_code == NO_ATTEMPT_LEFT and payment.cancel_requested_at is None:
             # The next generation would evade Stripe's limit on attempts, which it sets against card testing.
             return _finalize(PaymentState.DECLINED, intent)
         case "canceled":
@@ -438,15 +439,14 @@ def decide_after_lookup(
 
 def _finalize(state: PaymentState, intent: StripeIntent) -> Finalize:
     declined = state is PaymentState.DECLINED
-    # Also for REQUIRES_ACTION: a later attempt takes the row over, and must not take the failed charge for its own.
-    open_for_another = declined or state is PaymentState.REQUIRES_ACTION
     return Finalize(
         state,
         payment_intent_id=intent.payment_intent_id,
         generation=intent.generation,
-        code=(NO_ATTEMPT_LEFT if intent.is_given_up else intent.error_code) if declined else None,
+        code=intent.decline_code if declined else None,
         advice_code=intent.advice_code if declined else None,
-        declined_charge_id=intent.latest_charge if open_for_another else None,
+        # Also for REQUIRES_ACTION: a later attempt takes the row over, and must not take the failed charge for its own.
+        declined_charge_id=intent.latest_charge if state in UNPAID_STATES else None,
         after_charge=intent.after_charge if state is PaymentState.SUCCEEDED else None,
     )
 
