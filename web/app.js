@@ -20,6 +20,7 @@ const WORDS = {
   NEEDS_REVIEW: "We are checking this payment, and will contact you. Please do not order again.",
 };
 const PRICE_CHANGED = "The price has changed since you saw it. Nothing was ordered: this is what it costs now.";
+const REPEATED = "You ordered exactly this a moment ago, perhaps on another device. Nothing was ordered now.";
 const LOST = "was sent, but no answer came back. Send it again: you are charged once, whether it had arrived or not.";
 
 let config;
@@ -130,16 +131,25 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
   const label = `Pay ${money(amount, currency)}`;
   const agreed = order.refused?.type === "amount-differs" && order.bodies.at(-1).payment_method;
   if (agreed) return place.append(button(label, () => send(order, () => agreed)));
+  if (order.refused?.type === "probable-duplicate") {
+    return place.append(
+      el("p", {}, REPEATED),
+      el("a", { class: "button", href: "#/orders" }, "Show your orders"),
+      button("Order it once more", () => send(order, () => order.bodies.at(-1).payment_method, { again: true }), "quiet"),
+    );
+  }
   await askForCard(place, amount, label, (paymentMethod) => send(order, paymentMethod));
 
-  async function send(record, paymentMethod = null) {
-    const make = paymentMethod && (async () => ({ currency, items, amount, payment_method: await paymentMethod() }));
+  async function send(record, paymentMethod = null, more = {}) {
+    const body = { currency, items, amount, ...more };
+    const make = paymentMethod && (async () => ({ ...body, payment_method: await paymentMethod() }));
     const post = (body, key) => request(config, "POST", "/orders", { body, key });
     try {
       const { order_id } = await sendOnce(record, make, post, () => openOrder(customer));
       location.hash = `#/orders/${order_id}`;
     } catch (error) {
       if (error.type === "amount-differs") return route({ said: PRICE_CHANGED });
+      if (error.type === "probable-duplicate") return refresh();
       if (openOrder(customer)) await refresh();
       throw error;
     }

@@ -35,6 +35,7 @@ from orders_api.pay_again import ROUTE as PAY_AGAIN
 from orders_api.place_order import ROUTE as PLACE_ORDER
 from orders_api.prices import PRICES, price_of
 from orders_api.refund_order import ROUTE as REFUND_ORDER
+from orders_api.repeats import RepeatGuard
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -55,15 +56,20 @@ class Application:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.counts = Counts()
         dynamodb, orders_table = dynamodb_client(), environment["ORDERS_TABLE"]
+        orders = OrderStore(dynamodb, orders_table)
+        repeat_window = int(environment["REPEAT_WINDOW_SECONDS"])
         self.resolver = orders_resolver(
             Dependencies(
-                orders=OrderStore(dynamodb, orders_table),
+                orders=orders,
                 refunds=OrderRefundStore(dynamodb, environment["ORDER_REFUNDS_TABLE"], orders_table),
                 prices=PRICES,
                 price_of=price_of,
                 logger=function_logger(),
                 count=self.counts,
                 clock=partial(datetime.now, UTC),
+                repeats=RepeatGuard(orders, environment["ORDERS_STATE_TABLE"], repeat_window)
+                if repeat_window
+                else None,
             )
         )
 

@@ -36,6 +36,10 @@ ColdStart = Callable[[Clients], Handler]
 """The code outside the handler, run once; returns the handler."""
 
 
+Places = Callable[[str, int], bool]
+"""An order service: whether it places the order that is requested with this idempotency key, at this time."""
+
+
 @dataclass(frozen=True, eq=False)
 class Design:
     """One way to avoid double charges. `keys` names the key attributes of its tables."""
@@ -52,6 +56,7 @@ class Design:
     outbox: str | None = None
     """The table whose stream invokes `relay` for each insert."""
     relay: ColdStart | None = None
+    order_service: Callable[[], Places] = lambda: lambda key, now: True
     excluded_faults: Mapping[str, str] = field(default_factory=dict)
     """Faults that cannot occur with this design's messaging, by name, and why."""
 

@@ -54,6 +54,8 @@ class Fault:
     """The crashed worker's message goes to the DLQ, as if the function could not start any more."""
     redelivery_differs: bool = False
     """After the crash a deployed version sends other metadata for the same order."""
+    retried_with_new_key: bool = False
+    """The customer's client gets no response in time, and requests the same order with another idempotency key."""
     redriven_after_seconds: int = DAY_SECONDS
     """When the operator redrives the DLQ for the first time; then daily."""
 
@@ -106,6 +108,7 @@ FAULTS: Mapping[str, Fault] = {
             FaultKind.CRASH,
             redelivery_differs=True,
         ),
+        Fault("new-key", "client retries with a new idempotency key", retried_with_new_key=True),
     )
 }
 

@@ -56,9 +56,9 @@ _EXPECTED = (
 """Exceptions that a design may raise. Any other one is a bug in the benchmark, and ends the run."""
 
 
-def _body(customer_id: str) -> str:
+def _body(customer_id: str, number: int = 1) -> str:
     order = OrderPlaced(
-        order_id=f"ord_{1:032x}",
+        order_id=f"ord_{number:032x}",
         attempt=1,
         customer_id=customer_id,
         amount_minor=1099,
@@ -70,6 +70,7 @@ def _body(customer_id: str) -> str:
 
 
 _ORDER, _ORDER_AFTER_DEPLOY = _body("cus_1"), _body("cus_2")
+_ORDER_OF_NEW_KEY = _body("cus_1", number=2)
 
 
 @dataclass
@@ -190,6 +191,8 @@ class SurvivalWorld:
         self.messaging.publish(_ORDER)
         if self.scenario.published_again_after is not None:
             self._publish_again(*self.scenario.published_again_after)
+        if self.scenario.retried_with_new_key:
+            self._order_again()
         self._run_until_idle()
         if self.scenario.restored_after:
             self._restore_tables()
@@ -205,6 +208,17 @@ class SurvivalWorld:
             self._run_until_idle()
             self.pass_time(T0 + wait_seconds - self.time)
         self.messaging.publish(_ORDER)
+        self.injector.occurred = True
+
+    def _order_again(self) -> None:
+        """The same purchase with another key, half a minute after the first request."""
+        places = self.design.order_service()
+        places("key-1", self.time)
+        if self.choices.happens(0.5):
+            self._run_until_idle()
+        self.pass_time(30)
+        if places("key-2", self.time):
+            self.messaging.publish(_ORDER_OF_NEW_KEY)
         self.injector.occurred = True
 
     def _restore_tables(self) -> None:
