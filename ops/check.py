@@ -28,6 +28,7 @@ import requests
 import stripe
 
 from onecharge.contract.money import as_money
+from onecharge.payments.charges.gateway import grouped_terms
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, Received
 from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
@@ -182,15 +183,15 @@ class Check:
             "amount": self.amount_minor,
             "currency": self.currency.lower(),
             "allowed_payment_method_types": ["card"],
-            "transfer_group": self.order_id,
         }
+        given |= grouped_terms(self.order_id)  # type: ignore[typeddict-item]  # Each is one of them.
         try:
             payments.cancel(payments.create(given).id)
             self.stack.stripe.v1.charges.list({"transfer_group": self.order_id})
         except stripe.StripeError as error:
             if used != "1":
-                raise NotWell(f"TermsVersion={used}, and Stripe refuses transfer_group: {stripe_line(error)}") from None
-            return "TermsVersion=1; Stripe refuses transfer_group"
+                raise NotWell(f"TermsVersion={used}, and Stripe refuses them: {stripe_line(error)}") from None
+            return f"TermsVersion=1; Stripe refuses those of 2: {stripe_line(error)}"
         return f"TermsVersion={used}; 2 is possible" if used == "1" else f"TermsVersion={used}"
 
     def _webhook(self) -> str:

@@ -32,6 +32,7 @@ class PaymentIntent:
     description: str | None = None
     receipt_email: str | None = None
     transfer_group: str | None = None
+    statement_descriptor_suffix: str | None = None
     status: str = "requires_payment_method"
     latest_charge: str | None = None
     last_payment_error: dict[str, Any] | None = None
@@ -82,6 +83,7 @@ class PaymentIntent:
             "payment_method_types": self.payment_method_types,
             "receipt_email": self.receipt_email,
             "status": self.status,
+            "statement_descriptor_suffix": self.statement_descriptor_suffix,
             "transfer_group": self.transfer_group,
         }
 
@@ -106,7 +108,7 @@ class PaymentIntent:
 _NOT_MODELED = (
     "application application_fee_amount customer_account excluded_payment_method_types "
     "managed_payments on_behalf_of payment_method_configuration_details payment_record processing review "
-    "setup_future_usage shipping source statement_descriptor statement_descriptor_suffix transfer_data"
+    "setup_future_usage shipping source statement_descriptor transfer_data"
 ).split()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from aws_lambda_powertools import Logger
 
-from onecharge.contract.events import NO_ATTEMPT_LEFT, PaymentOutcome, PaymentOutcomeEvent
+from onecharge.contract.events import DO_NOT_TRY_AGAIN, NO_ATTEMPT_LEFT, PaymentOutcome, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStatusConflict, OrderStore
@@ -19,7 +19,6 @@ from onecharge.runtime.consumer import Disposition, Done
 from onecharge.runtime.dynamodb import set_expression, to_item
 from onecharge.runtime.metrics import Alarm
 
-_DO_NOT_TRY_AGAIN = "do_not_try_again"
 _END_OF_LIST = 1_000
 """DynamoDB appends an element that is set beyond the end of a list; there are fewer attempts than this."""
 _IS_ITS_MONEY = "amount_minor = :amount AND currency = :currency"
@@ -96,7 +95,7 @@ def _changes(outcome: PaymentOutcome, transition: Transition) -> tuple[dict[str,
         changes["attempt"], values[":attempt"] = ":attempt", outcome.attempt
         if outcome.payment_method is not None:
             changes["payment_method"], values[":payment_method"] = ":payment_method", outcome.payment_method
-    if transition.status is OrderStatus.PAYMENT_DECLINED and outcome.advice_code == _DO_NOT_TRY_AGAIN:
+    if transition.status is OrderStatus.PAYMENT_DECLINED and outcome.advice_code == DO_NOT_TRY_AGAIN:
         declined = "payment_method" if outcome.payment_method is None else ":payment_method"
         changes[f"refused_payment_methods[{_END_OF_LIST}]"] = declined
     if outcome.decline_code == NO_ATTEMPT_LEFT:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import stripe
 
 from onecharge.payments.stripe_events import EVENT_TYPES
-from stripe_standin import attempts, payment_intents
+from stripe_standin import attempts, payment_intents, payment_methods
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod
 from tests.shop.dynamodb import Faults
@@ -103,6 +103,7 @@ _OPERATIONS: Mapping[str, Mapping[str, str]] = {
     "refunds": {"create": "create refund", "list": "refunds", "retrieve": "refund"},
     "disputes": {"list": "disputes", "retrieve": "dispute"},
     "charges": {"retrieve": "charge"},
+    "payment_methods": {"retrieve": "payment method"},
     "events": {"list": "events", "retrieve": "event"},
 }
 """By which name a test knows a request: the resource and the method of Stripe's client."""
@@ -121,6 +122,10 @@ class ScriptedStripe(ShopStripe):
         """What takes the place of the next requests of each operation."""
         self.failing: dict[str, Step] = {}
         """What takes the place of all requests of an operation, of a PaymentIntent's id, or ("") of all."""
+
+    def new_form(self, card: str) -> str:
+        """The id of the PaymentMethod that the customer's next form makes of this test card."""
+        return payment_methods.new(self.ours, card).id
 
     def client(self) -> Any:
         """A `stripe.StripeClient` over it."""

@@ -634,5 +634,6 @@ def client_of(shop: ShopStripe, *, retries: int = STRIPE_RETRIES, account: int |
             disputes=SimpleNamespace(list=listing("disputes", "disputes"), retrieve=get("disputes", "disputes/{}")),
             events=SimpleNamespace(list=listing("events", "events"), retrieve=get("events", "events/{}")),
             charges=SimpleNamespace(list=listing("charges", "charges"), retrieve=get("charges", "charges/{}")),
+            payment_methods=SimpleNamespace(retrieve=get("payment method", "payment_methods/{}")),
         )
     )

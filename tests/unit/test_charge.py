@@ -11,6 +11,7 @@ import pytest
 import stripe
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from onecharge.contract.events import DO_NOT_TRY_AGAIN
 from onecharge.payments.charges.charge import STEPS_MAX, charge
 from onecharge.payments.charges.protocol import GROUPED_TERMS, Payment
 from onecharge.payments.leases import Claimed
@@ -260,6 +261,7 @@ def test_a_deployment_changes_no_parameters_under_a_key(shop: Shop) -> None:
     assert "Alarm" not in shop.counted
     shop.deliver("b")
     assert (shop.row("b")["terms_version"], shop.stripe.intents[1].transfer_group) == (2, shop.order("b").order_id)
+    assert shop.stripe.intents[1].statement_descriptor_suffix == "ORD AAAAAA"
 
 
 def test_without_search_a_misused_key_is_left_to_a_person(shop: Shop) -> None:
@@ -573,6 +575,46 @@ def test_a_decline_that_asks_for_authentication_can_be_paid_again(shop: Shop) ->
     assert shop.deliver(payment_method=ASKS_FOR_ACTION) == Done()
     assert (shop.row()["state"], shop.row()["decline_code"]) == ("DECLINED", "authentication_required")
     assert shop.deliver(attempt=2) == Done()
+    assert shop.outcome == ("SUCCEEDED", "pi_0")
+
+
+def test_a_card_that_must_not_be_tried_again_is_known_by_another_name(shop: Shop) -> None:
+    """Each form makes a new PaymentMethod of the same card. No attempt confirms it, until another card pays."""
+    shop.deliver(payment_method=LOST_CARD)
+    for attempt in (2, 3):
+        assert shop.deliver(attempt=attempt, payment_method=shop.stripe.new_form(LOST_CARD)) == Done()
+        row = shop.row()
+        assert (row["state"], row["decline_code"], row["advice_code"]) == ("DECLINED", "refused_card", DO_NOT_TRY_AGAIN)
+    assert shop.stripe.sent("confirm") == [CONFIRM_0]
+    assert shop.deliver(attempt=4, payment_method=MASTERCARD) == Done()
+    assert shop.outcome == ("SUCCEEDED", "pi_0")
+
+
+def test_a_card_that_may_be_tried_again_is(shop: Shop) -> None:
+    """Without the advice nothing is stored, and no request asks which card it is."""
+    shop.deliver(payment_method=NO_FUNDS)
+    shop.deliver(attempt=2, payment_method=shop.stripe.new_form(NO_FUNDS))
+    assert ("payment method" in shop.stripe.operations, len(shop.stripe.sent("confirm"))) == (False, 2)
+
+
+@pytest.mark.parametrize(
+    ("step", "first", "confirms"), [(NO_ANSWER, BackOff(), 1), (answer(403), Done(), 2), (answer(404), Done(), 2)]
+)
+def test_a_card_that_stripe_does_not_name_is_tried(
+    shop: Shop, step: Step, first: BackOff | Done, confirms: int
+) -> None:
+    """The API key may lack the right to ask. Without an answer it is asked again."""
+    shop.deliver(payment_method=LOST_CARD)
+    shop.stripe.next("payment method", step)
+    assert shop.deliver(attempt=2, payment_method=shop.stripe.new_form(LOST_CARD)) == first
+    assert len(shop.stripe.sent("confirm")) == confirms
+
+
+def test_what_has_paid_meanwhile_is_paid_though_its_card_is_refused(shop: Shop) -> None:
+    """The customer's open page has paid with another card."""
+    shop.deliver(payment_method=LOST_CARD)
+    shop.stripe.next("payment method", meanwhile(lambda: shop.stripe.show("pi_0", "succeeded")))
+    assert shop.deliver(attempt=2, payment_method=shop.stripe.new_form(LOST_CARD)) == Done()
     assert shop.outcome == ("SUCCEEDED", "pi_0")
 
 

@@ -21,9 +21,12 @@ from tests.support.payment_functions import API_KEY, DAY, PaymentFunctions, plac
 
 
 def charge(world: PaymentFunctions) -> None:
-    """Charges fresh orders, one that is a day old, one that waits for 3-D Secure; one is canceled."""
+    """Charges fresh orders, one that is a day old, one that waits for 3-D Secure; one is canceled, one paid again."""
     orders = [placed("a"), placed("b", age_seconds=DAY), placed("c", card="pm_card_threeDSecure2Required")]
     world.charge(*orders)
+    lost_card = placed("e", card="pm_card_visa_chargeDeclinedLostCard")
+    for changes in ({}, {"attempt": 2, "payment_method": "pm_card_visa"}):
+        world.charge(lost_card.model_copy(update=changes))
     world.consume(world.charging, CancelRequestedEvent.of(placed("d"), correlation_id="c"))
     assert [world.state(placed(name).order_id) for name in "abcd"] == [
         *("SUCCEEDED", "SUCCEEDED", "REQUIRES_ACTION", "CANCELED")
@@ -104,6 +107,7 @@ def test_one_key_needs_the_permissions_that_the_guide_lists_and_no_other(world: 
         "PaymentIntents": "payment_intent",
         "Charges and Refunds": "charge",
         "Disputes": "dispute",
+        "PaymentMethods": "payment_method",
         "Events": "event",
     }
     rows = re.findall(r"(?m)^\| ([\w ]+): (Read|Write) \|", (PROJECT / "docs/guides/deploy.md").read_text())

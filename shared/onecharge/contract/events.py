@@ -122,6 +122,9 @@ class CancelRequested(OrderPlaced):
     """Cancel the payment of this order unless it is paid. It has all that a payment of the order would have needed."""
 
 
+DO_NOT_TRY_AGAIN = "do_not_try_again"
+"""The advice after which the order takes this card no more. Networks may bill further tries.
+Source: Stripe documentation, "Card declines", advice codes."""
 NO_ATTEMPT_LEFT = "no_attempt_left"
 """The decline code after which the order takes no other card: Stripe has canceled its PaymentIntent itself."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import stripe
 
+from onecharge.contract.events import DO_NOT_TRY_AGAIN
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import (
@@ -143,6 +144,9 @@ def create(row: Payment, generation: int, tools: "ChargeTools") -> StripeIntent 
 
 def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
     """Confirm the row's PaymentIntent: returns it as it is then, and what to finalize it as if that was refused."""
+    if _is_refused_card(row, tools):
+        declined = Finalize(PaymentState.DECLINED, code="refused_card", advice_code=DO_NOT_TRY_AGAIN)
+        return retrieve(str(row.payment_intent_id), tools), ConfirmResult.UNANSWERED, declined
     tools.wait_for_token(tools.rate.confirms.take)
     response = tools.gateway.confirm(row)
     failure = response.failure
@@ -165,6 +169,23 @@ def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmRe
         # An update has cleared the error, and there was no charge: the response still says that it was declined.
         intent = replace(intent, error_code=failure.code or "card_declined")
     return intent, ConfirmResult.UNANSWERED if refusal else _confirm_result_of(failure), refusal
+
+
+def _is_refused_card(row: Payment, tools: "ChargeTools") -> bool:
+    """Whether an earlier attempt was declined with the advice not to try this card again, by another name perhaps.
+
+    If Stripe does not say which card it is, since the API key may not ask, it is tried.
+    """
+    if not row.refused_cards:
+        return False
+    tools.require_time()
+    try:
+        return tools.gateway.card_of(row.payment_method) in row.refused_cards
+    except stripe.StripeError as error:
+        failure = classify(error)
+        if failure.kind in (ResponseKind.NO_ANSWER, ResponseKind.RETRYABLE):
+            raise _retry(failure) from error
+        return False
 
 
 def look_up(row: Payment, created: StripeIntent | Finalize, tools: "ChargeTools") -> Finalize | None:

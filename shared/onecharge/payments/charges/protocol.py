@@ -34,7 +34,7 @@ CLOSED_STATES = (PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.NEE
 """No attempt follows: none claims the row any more."""
 
 GROUPED_TERMS = 2
-"""From these terms on a PaymentIntent has a description, and its order in `transfer_group`, as its charge has."""
+"""From these terms on a PaymentIntent has what gateway.grouped_terms says: above all its order in `transfer_group`."""
 
 _BY_STRIPE = ("automatic", "expired", "failed_invoice", "void_invoice")
 """The reasons with which Stripe cancels by itself (API reference, "PaymentIntent", `cancellation_reason`)."""
@@ -68,8 +68,7 @@ class FrozenRequest:
         """Whether Stripe may have removed this order's idempotency keys.
 
         Stripe keeps them for 24 hours. We stop relying on them at 22: one hour of error for each of two clocks, the one
-        that set `placed_at` and the worker's.
-        Safety depends on clocks only here, and in a lookup's margins (time_bounds.py).
+        that set `placed_at` and the worker's. Safety depends on clocks only here, and in a lookup's margins.
         """
         return now - self.placed_at >= LOOKUP_AGE_SECONDS
 
@@ -98,6 +97,8 @@ class Payment:
     """PaymentIntents that a person canceled at Stripe, and after which another person's `retry` goes on."""
     declined_charge_id: str | None = None
     """The PaymentIntent's latest charge when an attempt last ended as DECLINED or REQUIRES_ACTION."""
+    refused_cards: tuple[str, ...] = ()
+    """Fingerprints of the cards that are not to be tried again."""
     lease_owner: str | None = None
     lease_expires_at: int = 0
     revision: int = 0
@@ -177,9 +178,11 @@ class StripeIntent:
     """Of `last_payment_error`: Stripe's decline code, or its error code. If an update has cleared it, of the latest
     charge. None if neither says that a confirm has failed."""
     advice_code: str | None = None
+    refused_card: str | None = None
+    """The card's fingerprint, if its issuer advised not to try it again."""
     client_secret: str | None = field(default=None, repr=False)
     after_charge: AfterCharge | None = None
-    """What was read beside it, if it succeeded before this row knew of it: the row was lost, and with it these sums."""
+    """What was read beside it, if it succeeded before this row knew of it: the row was lost."""
 
     @property
     def is_open(self) -> bool:
@@ -226,8 +229,7 @@ class ChargeAction(Enum):
     RETRIEVE = auto()
     """Retrieve the PaymentIntent: its status decides, not the response."""
     NEXT_KEY = auto()
-    """The key is answered like this forever. A create: the next generation, under its own key. A confirm: retrieve; if
-    it is still undecided, abandon it for the next generation."""
+    """The key is answered like this forever. A create: the next generation. A confirm: retrieve; undecided: abandon."""
     DECLINE = auto()
     """Finalize as DECLINED, with a code that a shop can show: another card is another attempt."""
     LOOK_UP = auto()
@@ -278,6 +280,7 @@ class Finalize:
     """Stripe's decline code or error code; of NEEDS_REVIEW, the reason."""
     advice_code: str | None = None
     declined_charge_id: str | None = None
+    refused_cards: tuple[str, ...] = ()
     stripe_message: str | None = field(default=None, repr=False)
     stripe_request_id: str | None = None
     after_charge: AfterCharge | None = None
@@ -334,8 +337,7 @@ class ConfirmResult(Enum):
     ANSWERED = auto()
     """Stripe has answered it, now or as a replay: what the PaymentIntent shows is this attempt's result."""
     KEY_SPENT = auto()
-    """Its one key replays a failure or a refusal: what the PaymentIntent shows may be of another confirm, and this one
-    cannot be sent again."""
+    """Its one key replays a failure or a refusal: this confirm cannot be sent again, and another one may show."""
     KEY_MISUSED = auto()
     """Its one key belongs to another confirm, with another card: this one was not executed, and cannot be sent."""
 
@@ -363,7 +365,7 @@ def decide(
             return review_of_stopped(intent)
         case "canceled" if intent.decline_code == NO_ATTEMPT_LEFT and payment.cancel_requested_at is None:
             # The next generation would evade Stripe's limit on attempts, which it sets against card testing.
-            return _finalize(PaymentState.DECLINED, intent)
+            return _finalize(PaymentState.DECLINED, intent, payment.refused_cards)
         case "canceled":
             # Not simply one more: every worker has to arrive at the same generation, and so at the same key.
             return Create(max(payment.generation, intent.generation + 1))
@@ -377,7 +379,7 @@ def decide(
             return _finalize(PaymentState.REQUIRES_ACTION, intent) if is_own_action else abandon
         case "requires_payment_method" if intent.error_code and is_decline_of(payment, intent, confirm_result):
             # Also for the code `authentication_required`: a page finishes nothing but requires_action.
-            return _finalize(PaymentState.DECLINED, intent)
+            return _finalize(PaymentState.DECLINED, intent, payment.refused_cards)
         case _:
             # Undecided: confirm. If the confirm cannot be sent (again), replace the PaymentIntent.
             return Confirm() if confirm_result is ConfirmResult.UNANSWERED else abandon
@@ -412,10 +414,7 @@ def decide_after_lookup(
     """What follows from the order's other PaymentIntents, before the id of `own` is written; None: nothing does.
 
     Two workers look up after their own PaymentIntents exist: the later one sees both. So only one PaymentIntent is left
-    that can be confirmed, even if keys expired or rows were restored.
-
-    Args:
-        others: all of them; a lookup that may be incomplete raises LookupInconclusive instead.
+    that can be confirmed, even if keys expired or rows were restored. `others` are all others.
     """
     succeeded = [intent for intent in (*others, *([own] if own else ())) if intent.status == "succeeded"]
     still_open = tuple(intent.payment_intent_id for intent in others if intent.is_open)
@@ -437,7 +436,7 @@ def decide_after_lookup(
     return review_of_stopped(stopped[0]) if stopped else None
 
 
-def _finalize(state: PaymentState, intent: StripeIntent) -> Finalize:
+def _finalize(state: PaymentState, intent: StripeIntent, refused_cards: tuple[str, ...] = ()) -> Finalize:
     declined = state is PaymentState.DECLINED
     return Finalize(
         state,
@@ -445,6 +444,7 @@ def _finalize(state: PaymentState, intent: StripeIntent) -> Finalize:
         generation=intent.generation,
         code=intent.decline_code if declined else None,
         advice_code=intent.advice_code if declined else None,
+        refused_cards=(*refused_cards, intent.refused_card) if declined and intent.refused_card else (),
         # Also for REQUIRES_ACTION: a later attempt takes the row over, and must not take the failed charge for its own.
         declined_charge_id=intent.latest_charge if state in UNPAID_STATES else None,
         after_charge=intent.after_charge if state is PaymentState.SUCCEEDED else None,
