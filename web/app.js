@@ -39,6 +39,8 @@ async function start() {
     if (!isCurrent) throw new Error("This browser is too old for this page, or the page's address is not https.");
     if (!navigator.cookieEnabled) throw new Error("This browser stores nothing for this site. Allow it, and reload.");
     config = await configuration();
+    // On every screen: Stripe sees fraud by how a customer comes to pay (Stripe documentation, "Including Stripe.js").
+    loadStripe(config).catch(() => null);
     const said = await finishSignIn(config).catch((error) => error.message);
     await route({ said });
   } catch (error) {

@@ -16,9 +16,10 @@ export function loadStripe({ stripe_js, publishable_key }) {
   loading ??= new Promise((done, fail) => {
     const script = Object.assign(document.createElement("script"), { src: stripe_js, onload: done });
     const host = new URL(stripe_js).host;
-    script.onerror = () => fail(new Error(`Stripe's card form could not be loaded. Allow ${host}, and reload.`));
+    script.onerror = () => fail(new Error(`Stripe's card form could not be loaded. Allow ${host}, and try again.`));
     document.head.append(script);
   }).then(() => window["Stripe"](publishable_key));
+  loading.catch(() => (loading = undefined)); // The next call tries again.
   return loading;
 }
 

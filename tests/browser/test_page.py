@@ -651,6 +651,20 @@ def test_what_is_missing_is_said_in_plain_words(broken: str, said: str, customer
     customer.is_told(said)
 
 
+def test_stripes_script_that_failed_is_loaded_again(customer: Customer, shop: DeployedShop) -> None:
+    """It is on every screen, also before there is a card to type: the next basket tries again."""
+    customer.page.goto(f"{customer.stack.page_url}#/orders")
+    script = re.compile(r"/stripe\.js$")
+    with customer.page.expect_request(script):
+        customer.page.reload()
+    customer.page.route(script, lambda route: route.abort(), times=2)
+    customer.page.goto(customer.stack.page_url)
+    customer.choose(1)
+    customer.is_told("could not be loaded")
+    customer.pay(VISA)
+    customer.sees("PAID")
+
+
 def test_every_screen_keeps_the_rules_of_accessibility(customer: Customer, shop: DeployedShop) -> None:
     """axe-core's rules, on a screen of each kind, and on an order in each status."""
     assert AXE.exists() or not os.environ.get("CI")
