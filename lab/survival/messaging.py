@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.simulation.world import VISIBILITY_SECONDS
-from lab.survival.design import DAY_SECONDS, Design
-from tests.shop.builders import BOUNDS, T0
+from lab.survival.design import DAY_SECONDS, Design, order_in
+from tests.shop.builders import BOUNDS
 from tests.shop.dynamodb import Item
 
 TIMEOUT_SECONDS = BOUNDS.function_timeout_seconds
@@ -51,26 +51,30 @@ class Messaging:
 
     def __init__(self, design: Design, now: Callable[[], int], note: Callable[[str], None]) -> None:
         self._design, self._now, self._note = design, now, note
-        self._published_at = T0 - DAY_SECONDS
+        self._published_at: dict[str, int] = {}
         self._count = 0
         self.messages: list[Message] = []
         self.dlq: list[str] = []
 
     def publish(self, body: str) -> None:
-        if self._design.fifo and self._now() - self._published_at < _FIFO_DEDUPLICATION_SECONDS:
-            self._note("published again, dropped by the FIFO topic")
-            return
-        self._published_at = self._now()
+        if self._design.fifo:
+            now, order_id = self._now(), _order_id_in(body)
+            if now - self._published_at.get(order_id, now - DAY_SECONDS) < _FIFO_DEDUPLICATION_SECONDS:
+                self._note("published again, dropped by the FIFO topic")
+                return
+            self._published_at[order_id] = now
         self._send(body)
 
     def add_to_stream(self, image: Item) -> None:
         self.messages.append(Message(f"r{self._next()}", "", self._now(), self._now(), image=image))
 
     def ready(self) -> list[Message]:
-        """The messages that can be received now; a FIFO queue has one of the order's group in flight."""
-        if self._design.fifo and any(message.visible_at > self._now() for message in self.messages):
-            return []
-        return [message for message in self.messages if message.visible_at <= self._now()]
+        """The messages that can be received now; a FIFO queue has one of an order's group in flight."""
+        ready = [message for message in self.messages if message.visible_at <= self._now()]
+        if not self._design.fifo:
+            return ready
+        groups = {_order_id_in(message.body) for message in self.messages if message.visible_at > self._now()}
+        return [message for message in ready if _order_id_in(message.body) not in groups]
 
     def receive(self, message: Message) -> bool:
         """Returns whether the message is delivered, and not moved to the DLQ or dropped from the stream."""
@@ -125,3 +129,8 @@ class Messaging:
     def _next(self) -> int:
         self._count += 1
         return self._count
+
+
+def _order_id_in(body: str) -> str:
+    """The deduplication id and the message group of a FIFO design."""
+    return str(order_in({"body": body})["order_id"])
