@@ -90,8 +90,12 @@ def _set_lookups(stack: Stack, until: int, *, is_dry_run: bool) -> Report:
     """Have orders that are placed before then looked up at any age, and wait until every worker does so."""
     checkpoints = CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), PlacedAgain)
     stored = checkpoints.read() or PlacedAgain()
-    if not is_dry_run and stored.look_up_before != until:
-        stored = checkpoints.write(replace(stored, look_up_before=until))
+    if until and until <= time.time():
+        raise Problem("--until is past: no order would be looked up; --off says so")
+    if not is_dry_run:
+        if stored.look_up_before != until:
+            stored = checkpoints.write(replace(stored, look_up_before=until))
+        # Also if an earlier run has written it: that one may have been interrupted here.
         time.sleep(2 * KEPT_SECONDS)
     is_set = stored.look_up_before == until
     shown = datetime.fromtimestamp(until, UTC).isoformat() if until else "nobody"
@@ -108,9 +112,11 @@ def _copy_rows(stack: Stack, logical_id: str, source: str, *, is_dry_run: bool) 
     target = stack.resource(logical_id)
     if source == target:
         raise Problem(f"{source} is the stack's own table: --from names the restored one")
-    key = _key_names(stack, target)
-    if _key_names(stack, source) != key:
-        raise Problem(f"{source} has another key than {target}: was it restored from that table?")
+    own, restored = (stack.dynamodb.describe_table(TableName=name)["Table"] for name in (target, source))
+    if _attributes(own) != _attributes(restored):
+        # Orders and Payments have the same key, and other indexes.
+        raise Problem(f"{source} has other keys or indexes than {target}: was it restored from that table?")
+    key = [each["AttributeName"] for each in own["KeySchema"]]
     counts, different, threads = Counter[str](), list[str](), Threads(_THREADS)
     for page in stack.dynamodb.get_paginator("scan").paginate(TableName=source, ConsistentRead=True):
         results = threads(partial(copy, stack, target, key, is_dry_run=is_dry_run), page["Items"])
@@ -127,9 +133,9 @@ def _copy_rows(stack: Stack, logical_id: str, source: str, *, is_dry_run: bool) 
     return Report(document, parts, ExitStatus.FOUND if counts[MISSING] else ExitStatus.OK)
 
 
-def _key_names(stack: Stack, table: str) -> list[str]:
-    schema = stack.dynamodb.describe_table(TableName=table)["Table"]["KeySchema"]
-    return [each["AttributeName"] for each in schema]
+def _attributes(table: Mapping[str, Any]) -> set[str]:
+    """The names of all attributes that are part of a key, the table's or an index's."""
+    return {each["AttributeName"] for each in table["AttributeDefinitions"]}
 
 
 def copy(stack: Stack, target: str, key: Sequence[str], item: Item, *, is_dry_run: bool) -> str:

@@ -11,7 +11,7 @@
                      the row is unpaid or lost: the order becomes CANCELING, as if its customer had canceled it
                      the payment is of other money, and ended or refunded in full: the order alone becomes CANCELED
     refund-second    two have succeeded: the one that the row does not name is refunded in full, once
-    refund-made      with --refund RFD: Stripe shows it, with the frozen amount
+    refund-made      with --refund RFD: Stripe shows the frozen amount, or more
     refund-failed    with --refund RFD: Stripe shows that it failed; or shows none, a day after the last attempt
 
 Row and Stripe are read again at the moment of writing; the write is refused if the row has changed since. The row keeps

@@ -83,7 +83,7 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
         price_of=deps.price_of,
         correlation_id=request.correlation_id,
         now=deps.clock(),
-        repeats=None if wanted.again else deps.repeats,
+        repeats=deps.repeats,
     )
     deps.count("OrderPlaced" if is_new else "OrderReplayed")
     deps.log("order placed" if is_new else "response replayed: order placed before", order)
@@ -127,7 +127,7 @@ def store_order(
             attempt_keys={digest_of(key): wanted.fingerprint},
         )
         # One conditional write: attribute_not_exists(order_id). With a mark of the purchase, one transaction.
-        earlier = repeats.put_if_new(item, now=now) if repeats else orders.put_if_new(item)
+        earlier = repeats.put_if_new(item, now=now, again=wanted.again) if repeats else orders.put_if_new(item)
         if earlier is None:
             return StoredOrder.from_item(item), True
     if earlier.fingerprint != wanted.fingerprint:

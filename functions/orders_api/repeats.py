@@ -29,13 +29,13 @@ class RepeatGuard:
     state_table: str
     window_seconds: int
 
-    def put_if_new(self, item: Mapping[str, Any], *, now: datetime) -> StoredOrder | None:
-        """Store a new order and its mark, both or neither; of two at once, one is stored.
+    def put_if_new(self, item: Mapping[str, Any], *, now: datetime, again: bool) -> StoredOrder | None:
+        """Store a new order and its mark, both or neither; of two at once, one is stored, unless it says `again`.
 
         Returns None, or the order that has this id already. Raises Problem: another order has marked this purchase.
         """
         client, order = self.orders.client, StoredOrder.from_item(item)
-        put, mark = new_order_put(self.orders.table, item), self._mark(order, int(now.timestamp()))
+        put, mark = new_order_put(self.orders.table, item), self._mark(order, int(now.timestamp()), again=again)
         try:
             client.transact_write_items(TransactItems=[{"Put": put}, {"Put": mark}])
         except client.exceptions.TransactionCanceledException as canceled:
@@ -52,17 +52,18 @@ class RepeatGuard:
             return earlier
         return None
 
-    def _mark(self, order: StoredOrder, now: int) -> "PutTypeDef":
+    def _mark(self, order: StoredOrder, now: int, *, again: bool) -> "PutTypeDef":
         lines = sorted((each.sku, each.quantity, each.unit_amount) for each in order.items)
         purchase = digest_of(order.customer_id, order.currency, json.dumps(lines))
-        return {
-            "TableName": self.state_table,
-            "Item": to_item(
-                {"name": f"purchase {purchase}", "order_id": order.order_id, "expires_at": now + self.window_seconds}
-            ),
-            # DynamoDB deletes what has expired days later.
-            "ConditionExpression": "attribute_not_exists(order_id) OR expires_at <= :now",
-            "ExpressionAttributeValues": to_item({":now": now}),
+        expires_at = now + self.window_seconds
+        item = {"name": f"purchase {purchase}", "order_id": order.order_id, "expires_at": expires_at}
+        put: PutTypeDef = {"TableName": self.state_table, "Item": to_item(item)}
+        if again:
+            return put
+        return put | {
+            # DynamoDB deletes what has expired days later. The order itself may have been lost since it was marked.
+            "ConditionExpression": "attribute_not_exists(order_id) OR expires_at <= :now OR order_id = :own",
+            "ExpressionAttributeValues": to_item({":now": now, ":own": order.order_id}),
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
 

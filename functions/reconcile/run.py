@@ -192,7 +192,8 @@ class ReconcileRun:
                 error = not_retrieved
             if error is None:
                 self._advance(failed=others)
-            elif self._instruments.now() - failed.failed_at < FAILED_SECONDS:
+            elif self._instruments.now() - failed.failed_at < FAILED_SECONDS or cause_of(error) is None:
+                # An outage, however long, is not the event's fault.
                 self._report_failed(failed, event, error)
                 self._advance(failed=(*others, failed))
             else:

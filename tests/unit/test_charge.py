@@ -239,6 +239,20 @@ def test_what_was_charged_is_found_without_search(shop: Shop) -> None:
     assert (shop.outcome, shop.stripe.charged) == (("SUCCEEDED", "pi_0"), ["pi_0"])
 
 
+@pytest.mark.parametrize(("card", "status"), [("pm_card_visa", "succeeded"), (NO_FUNDS, "requires_payment_method")])
+def test_another_programs_charge_in_the_same_group_is_not_the_orders(shop: Shop, card: str, status: str) -> None:
+    """It shares the account, and groups a surcharge by our order's id: it pays no order, and is not canceled."""
+    shop.use_terms(GROUPED_TERMS)
+    theirs = client_of(shop.stripe).v1.payment_intents
+    money = {"amount": REQUEST.amount_minor, "currency": "eur", "allowed_payment_method_types": ["card"]}
+    made = theirs.create(money | {"transfer_group": ORDER_ID}, {"idempotency_key": "theirs"})
+    with suppress(stripe.CardError):
+        theirs.confirm(made.id, {"payment_method": card}, {"idempotency_key": "theirs, too"})
+    shop.now = OLD
+    assert shop.deliver() == Done()
+    assert (shop.outcome, shop.stripe.intent(made.id).status) == (("SUCCEEDED", "pi_1"), status)
+
+
 def test_a_decline_is_found_without_search(shop: Shop) -> None:
     """Its PaymentIntent is still open, and a page that is open could pay it: it is canceled."""
     shop.use_terms(GROUPED_TERMS)
@@ -598,12 +612,13 @@ def test_a_card_that_may_be_tried_again_is(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "first", "confirms"), [(NO_ANSWER, BackOff(), 1), (answer(403), Done(), 2), (answer(404), Done(), 2)]
+    ("step", "first", "confirms"), [(NO_ANSWER, BackOff(), 1), (WRONG_KEY, BackOff(), 1), (answer(404), Done(), 2)]
 )
-def test_a_card_that_stripe_does_not_name_is_tried(
-    shop: Shop, step: Step, first: BackOff | Done, confirms: int
-) -> None:
-    """The API key may lack the right to ask. Without an answer it is asked again."""
+def test_a_card_that_stripe_does_not_name_waits(shop: Shop, step: Step, first: BackOff | Done, confirms: int) -> None:
+    """Else one worker would confirm, and the next one refuse, whose decline a later attempt might take for its own.
+
+    A card that does not exist is confirmed, since the customer has to be told.
+    """
     shop.deliver(payment_method=LOST_CARD)
     shop.stripe.next("payment method", step)
     assert shop.deliver(attempt=2, payment_method=shop.stripe.new_form(LOST_CARD)) == first

@@ -702,17 +702,27 @@ def test_a_failed_event_that_cannot_be_retrieved_is_kept(shop: Shop) -> None:
 def test_an_event_that_fails_for_a_day_is_abandoned_with_an_alarm(shop: Shop) -> None:
     """With its order and PaymentIntent in the log."""
     shop.pay_at_the_bank("a")
-    shop.stripe.failing["pi_0"] = NO_ANSWER
+    shop.stripe.failing["pi_0"] = WRONG_KEY
     shop.run(after_seconds=FINALIZING_SECONDS + 1)
     shop.run(after_seconds=FINALIZING_SECONDS + REREAD_SECONDS)
     [failed] = shop.checkpoint.failed
     shop.now = failed.failed_at + FAILED_SECONDS - 1
     assert shop.run()["EventAbandoned"] == 0
-    counted = shop.run(after_seconds=1)
-    assert (counted["EventAbandoned"], counted["Alarm"]) == (1, 2)  # The row is overdue, too.
+    assert shop.run(after_seconds=1)["EventAbandoned"] == 1
     assert shop.checkpoint.failed == ()
     [line] = [line for line in shop.log.lines if "event abandoned" in line["message"]]
     assert (line["order_id"], line["payment_intent_id"]) == (order_id("a"), "pi_0")
+
+
+def test_an_outage_of_days_abandons_no_event(shop: Shop) -> None:
+    """It is applied once Stripe answers again."""
+    shop.pay_at_the_bank("a")
+    shop.stripe.failing["pi_0"] = NO_ANSWER
+    for _ in range(3):
+        assert shop.run(after_seconds=FAILED_SECONDS)["EventAbandoned"] == 0
+    shop.stripe.failing.clear()
+    shop.run(after_seconds=300)
+    assert (shop.state(), shop.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
 
 
 def test_if_too_many_events_fail_reading_waits(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

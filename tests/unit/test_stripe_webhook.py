@@ -214,13 +214,17 @@ def test_a_row_that_has_expired_is_not_written_again(endpoint: Endpoint) -> None
 
 
 def test_a_recovered_row_expires_when_the_lost_one_would_have(endpoint: Endpoint) -> None:
-    """500 days after the charge: the order does 30 days later, and may then be placed anew."""
+    """500 days after the charge: the order does 30 days later, and may then be placed anew.
+
+    The order is paid since the charge, so that it refuses refunds before this row is gone.
+    """
     endpoint.paid()
     charged_at = endpoint.now
     endpoint.lose_row()
     endpoint.passes(40 * DAY)
     assert endpoint.send(endpoint.stripe.refund_by_hand("pi_0", 1)) == 200
-    assert endpoint.row()["expires_at"] == charged_at + RETENTION_SECONDS
+    row = endpoint.row()
+    assert (row["expires_at"], row["finalized_at"]) == (charged_at + RETENTION_SECONDS, charged_at)
 
 
 def test_a_row_is_not_made_from_the_payment_intent_of_another_order(endpoint: Endpoint) -> None:

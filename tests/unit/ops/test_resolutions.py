@@ -195,7 +195,7 @@ def test_a_refund_is_resolved_as_stripe_shows_it() -> None:
         (MADE, [found("succeeded")], 0, RefundState.SUCCEEDED),
         (MADE, [found("pending")], 0, RefundState.SUCCEEDED),
         (MADE, [found("succeeded", amount=1)], 0, None),
-        (MADE, [found("succeeded"), found("succeeded", "re_2")], 0, None),
+        (MADE, [found("succeeded"), found("succeeded", "re_2")], 0, RefundState.SUCCEEDED),
         (MADE, [found("failed")], 0, None),
         (MADE, [found("requires_action")], 0, None),
         (MADE, [], DAY, None),

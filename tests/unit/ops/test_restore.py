@@ -41,20 +41,29 @@ def rows(shop: OperatedStack) -> dict[str, str]:
 def test_orders_that_may_be_placed_again_are_looked_up(
     operated: OperatedStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before any row is copied, every worker knows: the command waits for those that have read the old time."""
+    """Before any row is copied, every worker knows: the command waits for those that have read the old time.
+
+    It waits again if it is run again, since the first run may have been interrupted while it waited.
+    """
     waited: list[float] = []
     monkeypatch.setattr("ops.restore.time.sleep", waited.append)
-    words = ("restore", "lookups", "--until", "2026-11-28T12:00:00Z")
+    words = ("restore", "lookups", "--until", "2096-11-28T12:00:00Z")
     state = CheckpointStore(operated.dynamodb, operated.stack.resource("PaymentsStateTable"), PlacedAgain)
     assert (operated.ops(*words)[0], state.read()) == (1, None)
     look_up_before = LookUpPlacedBefore(state)
     assert look_up_before() == 0
     for _ in range(2):
         status, document, _ = operated.ops(*words, "--yes")
-        assert (status, document["look_up_before"]) == (0, 1795867200)
-    assert (look_up_before(), LookUpPlacedBefore(state)()) == (0, 1795867200)
+        assert (status, document["look_up_before"]) == (0, 4004942400)
+    assert (look_up_before(), LookUpPlacedBefore(state)()) == (0, 4004942400)
     operated.ops("restore", "lookups", "--off", "--yes")
-    assert (LookUpPlacedBefore(state)(), waited) == (0, [2 * KEPT_SECONDS] * 2)
+    assert (LookUpPlacedBefore(state)(), waited) == (0, [2 * KEPT_SECONDS] * 3)
+
+
+def test_a_past_time_for_lookups_is_refused(operated: OperatedStack) -> None:
+    """No order would be looked up, and nobody would notice."""
+    with pytest.raises(Problem, match="is past"):
+        operated.ops("restore", "lookups", "--until", "2025-11-28T12:00:00Z", "--yes")
 
 
 def test_lost_rows_come_back(shop: OperatedStack) -> None:
@@ -95,12 +104,15 @@ def test_an_expired_row_is_not_copied(shop: OperatedStack) -> None:
     assert shop.ops(*WORDS, "--yes")[1]["rows"] == {restore.COPIED: 41, restore.EXPIRED: 1}
 
 
-def test_tables_that_do_not_match_are_refused(shop: OperatedStack) -> None:
-    """The stack's own table, and one of another key."""
-    own, other = shop.stack.resource("PaymentsTable"), shop.stack.resource("RefundsTable")
-    for source, why in ((own, "the stack's own table"), (other, "has another key")):
-        with pytest.raises(Problem, match=why):
-            shop.ops("restore", "rows", "--table", "PaymentsTable", "--from", source, "--yes")
+@pytest.mark.parametrize("table", ["OrdersTable", "PaymentsTable", "OrderRefundsTable", "RefundsTable"])
+def test_only_a_table_of_the_same_indexes_is_copied(operated: OperatedStack, table: str) -> None:
+    """Orders and Payments have the same key, and the other one's rows would keep the right ones from coming back."""
+    for other in {"OrdersTable", "PaymentsTable", "OrderRefundsTable", "RefundsTable"} - {table}:
+        create_table(operated.dynamodb, f"restored-{other}", other)
+        with pytest.raises(Problem, match="has other keys or indexes"):
+            operated.ops("restore", "rows", "--table", table, "--from", f"restored-{other}", "--yes")
+    with pytest.raises(Problem, match="the stack's own table"):
+        operated.ops("restore", "rows", "--table", table, "--from", operated.stack.resource(table), "--yes")
 
 
 # ---------------------------------------------------------------- outcomes

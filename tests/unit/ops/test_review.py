@@ -494,9 +494,9 @@ def refund_row(operated: OperatedStack) -> dict[str, Any]:
     return operated.get("RefundsTable", order_id=ORDER_ID, refund_id=REFUND_ID)
 
 
-def make_refund(operated: OperatedStack, intent: str) -> None:
+def make_refund(operated: OperatedStack, intent: str, amount: int = 1000) -> None:
     metadata = {"order_id": ORDER_ID, "refund_id": REFUND_ID}
-    operated.stack.stripe.v1.refunds.create({"payment_intent": intent, "amount": 1000, "metadata": metadata})
+    operated.stack.stripe.v1.refunds.create({"payment_intent": intent, "amount": amount, "metadata": metadata})
 
 
 def test_a_refund_is_written_on_its_row_with_who_and_why(operated: OperatedStack) -> None:
@@ -512,6 +512,19 @@ def test_a_refund_is_written_on_its_row_with_who_and_why(operated: OperatedStack
     assert not resolve(operated, "refund-failed", *refund)["done"]
     with pytest.raises(Problem, match="--refund RFD"):
         resolve(operated, "refund-made")
+
+
+@pytest.mark.parametrize("amounts", [(400, 600), (1200,)])
+def test_refunds_of_other_amounts_are_made_if_they_are_enough(
+    operated: OperatedStack, amounts: tuple[int, ...]
+) -> None:
+    """Stripe cannot undo a refund: what was given back is at least what was asked for, or a person gives the rest."""
+    intent = refund_in_review(operated, finalized_at=1)
+    for amount in amounts:
+        assert not resolve(operated, "refund-made", "--refund", REFUND_ID)["done"]
+        make_refund(operated, intent, amount)
+    assert not resolve(operated, "refund-failed", "--refund", REFUND_ID)["done"]
+    assert resolve(operated, "refund-made", "--refund", REFUND_ID)["done"]
 
 
 def test_the_outcome_of_a_resolved_refund_is_emitted_again(operated: OperatedStack) -> None:

@@ -51,6 +51,23 @@ def test_a_retry_finds_its_order(guarded: Client) -> None:
     assert guarded.post(order(), key="a")[1] == first
 
 
+def test_the_order_that_says_again_is_the_newest(guarded: Client) -> None:
+    """The window begins anew: what follows is a repeat of that one."""
+    guarded.post(order(), key="a")
+    guarded.now = NOW + timedelta(seconds=WINDOW_SECONDS - 1)
+    _, second, _ = guarded.post(order(again=True), key="b")
+    guarded.now = NOW + timedelta(seconds=WINDOW_SECONDS + 1)
+    assert guarded.post(order(), key="c")[1]["order_id"] == second["order_id"]
+    assert len(guarded.stored()) == 2
+
+
+def test_an_order_that_was_lost_is_placed_again(guarded: Client) -> None:
+    """Orders is restored, and State is not: the mark is of this order itself."""
+    _, first, _ = guarded.post(order(), key="a")
+    guarded.dynamodb.delete_item(TableName=guarded.table, Key={"order_id": {"S": first["order_id"]}})
+    assert guarded.post(order(), key="a")[0] == 202
+
+
 @pytest.mark.parametrize(("seconds", "status"), [(WINDOW_SECONDS - 1, 409), (WINDOW_SECONDS, 202)])
 def test_the_window_ends(guarded: Client, seconds: int, status: int) -> None:
     guarded.post(order(), key="a")

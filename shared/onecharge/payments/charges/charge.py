@@ -174,7 +174,7 @@ def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmRe
 def _is_refused_card(row: Payment, tools: "ChargeTools") -> bool:
     """Whether an earlier attempt was declined with the advice not to try this card again, by another name perhaps.
 
-    If Stripe does not say which card it is, since the API key may not ask, it is tried.
+    Raises Release if Stripe does not say it: of two workers one would try the card, and the other one refuse it.
     """
     if not row.refused_cards:
         return False
@@ -183,9 +183,9 @@ def _is_refused_card(row: Payment, tools: "ChargeTools") -> bool:
         return tools.gateway.card_of(row.payment_method) in row.refused_cards
     except stripe.StripeError as error:
         failure = classify(error)
-        if failure.kind in (ResponseKind.NO_ANSWER, ResponseKind.RETRYABLE):
+        if failure.kind not in (ResponseKind.PAYMENT_METHOD_REFUSED, ResponseKind.NOT_FOUND):
             raise _retry(failure) from error
-        return False
+        return False  # There is no such card: the response to the confirm says it to the customer.
 
 
 def look_up(row: Payment, created: StripeIntent | Finalize, tools: "ChargeTools") -> Finalize | None:

@@ -189,8 +189,10 @@ class StripeGateway:
         ids |= set(self._listed(request.order_id, since - _LIST_MARGIN_SECONDS, has_time))
         if self.terms_version >= GROUPED_TERMS:
             ids |= set(self._charged(request.order_id, has_time))
-        # The search index may show an older status: the object itself is current.
-        return [found_intent(self._retrieved(each, has_time)) for each in sorted(ids)]
+        # The search index may show an older status: the object itself is current. Other programs of the account may
+        # group charges of theirs by our order's id.
+        found = (found_intent(self._retrieved(each, has_time)) for each in sorted(ids))
+        return [intent for intent in found if intent.order_id == request.order_id]
 
     def _retrieved(self, payment_intent_id: str, has_time: Callable[[], bool]) -> stripe.PaymentIntent:
         if not has_time():

@@ -373,7 +373,8 @@ def recovered_item(
         "placed_at": intent.placed_at,
         "correlation_id": correlation_id,
         "claimed_at": now,
-        "finalized_at": now,
+        # The order is paid since then, and so refuses refunds before this row expires.
+        "finalized_at": charged_at,
         "lease_expires_at": 0,
         # As of each new row.
         "revision": now + 1,
