@@ -81,15 +81,16 @@ class Sam:
             shutil.copytree(shared / "build", self.build_dir, symlinks=True, copy_function=_link_or_copy)
         return self.build_dir / "template.yaml"
 
-    def deploy(self, emulator: Emulator, parameters: Mapping[str, str]) -> Mapping[str, str]:
-        """Deploy what was built to the emulator; returns the stack's outputs. Raises StartupError."""
+    def deploy(self, emulator: Emulator, parameters: Mapping[str, str]) -> None:
+        """Deploy what was built to the emulator. Raises StartupError."""
         emulator.client("s3").create_bucket(Bucket=ARTIFACTS_BUCKET)
         own = {"Architecture": self.architecture_here(), "Profile": "local"}
         given = {**own, **parameters}
         without_unknown_types(self.build_dir)
         # A new file: the built one is linked to those of other runs.
         template = self.build_dir / "deployed.yaml"
-        template.write_text(with_defaults((self.build_dir / "template.yaml").read_text(), given))
+        built = (self.build_dir / "template.yaml").read_text()
+        template.write_text(with_defaults(built, given, emulator.endpoint_url))
         self._run(
             "deploy",
             ["--template-file", str(template)],
@@ -97,8 +98,6 @@ class Sam:
             cwd=self.project,
             env={"AWS_ENDPOINT_URL": emulator.endpoint_url, **CREDENTIALS},
         )
-        [stack] = emulator.client("cloudformation").describe_stacks(StackName=STACK_NAME)["Stacks"]
-        return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 
     def _run(
         self,
@@ -143,14 +142,16 @@ class Sam:
         }
 
 
-def with_defaults(built: str, given: Mapping[str, str]) -> str:
+def with_defaults(built: str, given: Mapping[str, str], endpoint_url: str) -> str:
     """A shim for one gap of the emulator: what SAM's transform resolves by itself, as whether CodeDeploy is used, it
     resolves with the defaults of the parameters there, and with the given values on AWS. So these become the defaults.
 
     Args:
         built: a template as `sam build` writes it, without YAML's short forms of CloudFormation's functions.
+        endpoint_url: of AWS, for `sam local invoke`, which gives functions only the variables that a template declares.
     """
     template = yaml.safe_load(built)
+    template["Globals"]["Function"]["Environment"]["Variables"]["AWS_ENDPOINT_URL"] = endpoint_url
     for name, value in given.items():
         template["Parameters"][name]["Default"] = value
     return yaml.safe_dump(template, sort_keys=False)

@@ -60,13 +60,9 @@ def deployed_environment(functions: list[dict[str, Any]], logical_id: str) -> di
 
 
 def write_environment(stack: Stack, path: Path) -> None:
-    """The file for `--env-vars`: what the deployed functions have, and where AWS is."""
+    """The file for `--env-vars`: what the deployed functions have."""
     functions = stack.aws.client("lambda").list_functions()["Functions"]
     environment = {
-        logical_id_of(function): {
-            **deployed_environment(functions, logical_id_of(function)),
-            "AWS_ENDPOINT_URL": stack.aws_endpoint_url,
-        }
-        for function in SAMPLES
+        logical_id_of(function): deployed_environment(functions, logical_id_of(function)) for function in SAMPLES
     }
     path.write_text(json.dumps(environment, indent=2))

@@ -3,11 +3,12 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from local.aws_account import forget_aws_account
 from local.deployment import STACK_NAME, Sam
@@ -70,22 +71,25 @@ class Stack:
         return json.dumps(asdict(self), indent=2) + "\n"
 
 
-def resources_of(outputs: Mapping[str, str]) -> dict[str, str]:
-    """The fields of a Stack that a stack's outputs have."""
+def resources_of(cloudformation: Any, stack_name: str) -> dict[str, str]:
+    """The fields of a Stack that are physical ids of its resources."""
+    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack_name)
+    found = [each for page in pages for each in page["StackResourceSummaries"]]
+    physical_ids = {each["LogicalResourceId"]: each["PhysicalResourceId"] for each in found}
     return {
-        "payments_queue_url": outputs["PaymentsQueueUrl"],
-        "payments_dlq_url": outputs["PaymentsDlqUrl"],
-        "order_events_topic_arn": outputs["OrderEventsTopicArn"],
-        "refunds_queue_url": outputs["RefundsQueueUrl"],
-        "refunds_dlq_url": outputs["RefundsDlqUrl"],
-        "order_updates_queue_url": outputs["OrderUpdatesQueueUrl"],
-        "order_updates_dlq_url": outputs["OrderUpdatesDlqUrl"],
-        "orders_table": outputs["OrdersTableName"],
-        "charges_table": outputs["PaymentsTableName"],
-        "reconcile_function": outputs["ReconcileFunctionName"],
-        "republish_function": outputs["RepublishFunctionName"],
-        "due_documents_table": outputs["DueDocumentsTableName"],
-        "place_due_orders_function": outputs["PlaceDueOrdersFunctionName"],
+        "payments_queue_url": physical_ids["PaymentsQueue"],
+        "payments_dlq_url": physical_ids["PaymentsDlq"],
+        "order_events_topic_arn": physical_ids["OrderEventsTopic"],
+        "refunds_queue_url": physical_ids["RefundsQueue"],
+        "refunds_dlq_url": physical_ids["RefundsDlq"],
+        "order_updates_queue_url": physical_ids["OrderUpdatesQueue"],
+        "order_updates_dlq_url": physical_ids["OrderUpdatesDlq"],
+        "orders_table": physical_ids["OrdersTable"],
+        "charges_table": physical_ids["PaymentsTable"],
+        "reconcile_function": physical_ids["ReconcileFunction"],
+        "republish_function": physical_ids["RepublishFunction"],
+        "due_documents_table": physical_ids["DueDocumentsTable"],
+        "place_due_orders_function": physical_ids["PlaceDueOrdersFunction"],
     }
 
 
@@ -152,7 +156,7 @@ def running_stack(
         secrets = emulator.client("secretsmanager")
         api_key = secrets.create_secret(Name="stripe-api-key", SecretString=stripe.api_key)
         webhook_secret = secrets.create_secret(Name="stripe-webhook-secret", SecretString=stripe.webhook_secret)
-        outputs = sam.deploy(
+        sam.deploy(
             emulator,
             {
                 "JwtIssuer": issuer.url,
@@ -165,7 +169,7 @@ def running_stack(
             },
         )
         create_routes(emulator, STACK_NAME)
-        api_url = f"{emulator.endpoint_url}/_aws/execute-api/{outputs['ApiId']}/$default"
+        api_url = f"{emulator.endpoint_url}/_aws/execute-api/{emulator.physical_id(STACK_NAME, 'OrdersApi')}/$default"
         webhook_url = f"{api_url}/stripe/events"
         if is_standin:
             StandInAdmin(stripe.api_base).settings(
@@ -196,7 +200,7 @@ def running_stack(
             jwt_issuer=issuer.url,
             jwt_audience=issuer.audience,
             jwt_key_file=str(issuer.key_file),
-            **resources_of(outputs),
+            **resources_of(emulator.client("cloudformation"), STACK_NAME),
             stripe_api_base=stripe.api_base,
             stripe_secret_arn=api_key["ARN"],
             stripe_webhook_secret_arn=webhook_secret["ARN"],

@@ -133,7 +133,8 @@ def deployed_stack(name: str, environment: Mapping[str, str]) -> DeployedStack:
         raise CannotRun("TOKEN_COMMAND is missing: a command that prints an access token (docs/guides/deploy.md)")
     session = boto3.Session(region_name=environment.get("AWS_REGION"))
     aws = Aws(session)
-    [found] = aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
+    cloudformation = aws.client("cloudformation")
+    [found] = cloudformation.describe_stacks(StackName=name)["Stacks"]
     outputs = {each["OutputKey"]: each["OutputValue"] for each in found["Outputs"]}
     parameters = {each["ParameterKey"]: each["ParameterValue"] for each in found["Parameters"]}
     secrets = aws.client("secretsmanager")
@@ -148,7 +149,7 @@ def deployed_stack(name: str, environment: Mapping[str, str]) -> DeployedStack:
         jwt_issuer=parameters["JwtIssuer"],
         jwt_audience=parameters["JwtAudience"],
         jwt_key_file="",
-        **resources_of(outputs),
+        **resources_of(cloudformation, name),
         stripe_api_base=parameters["StripeApiBase"],
         stripe_secret_arn=parameters["StripeSecretArn"],
         stripe_webhook_secret_arn=parameters["StripeWebhookSecretArn"],

@@ -43,7 +43,8 @@ def main(words: list[str]) -> int:
     given = dict(re.findall(r'^(\w+)="(.*)"$', "\n".join(words), re.MULTILINE))
     emulator = Emulator(os.environ["AWS_ENDPOINT_URL"], work_dir / "aws.log")
     template = sam.build_dir / "deployed.yaml"
-    template.write_text(_with_addresses(with_defaults((sam.build_dir / "template.yaml").read_text(), given), emulator))
+    built = (sam.build_dir / "template.yaml").read_text()
+    template.write_text(_with_addresses(with_defaults(built, given, emulator.endpoint_url), emulator))
     done = subprocess.run([str(real), "deploy", "--template-file", str(template), *words[1:]], check=False)
     if done.returncode == 0:
         [api] = emulator.client("apigatewayv2").get_apis()["Items"]

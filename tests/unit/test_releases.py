@@ -38,7 +38,6 @@ LONGEST_DESCRIPTION = 256
 LONGEST = {
     "Release": "r" * 40,
     "StripeApiBase": "https://api.stripe.com",
-    "AwsEndpointUrl": "",
     "StripeSecretArn": "arn:aws:secretsmanager:ap-southeast-2:123456789012:secret:" + "s" * 67,
     "StripeWebhookSecretArn": "arn:aws:secretsmanager:ap-southeast-2:123456789012:secret:" + "w" * 67,
 }
