@@ -357,6 +357,8 @@ def _disputes(facts: Facts) -> Iterator[Finding]:
     stored = facts.row.get("dispute_status")
     if not disputes and stored is not None and stored not in CLOSED_DISPUTES:
         yield broken(Cause.DISPUTED, f"the row says: {stored}")
+    if suspicion := facts.row.get("fraud_suspicion"):
+        yield broken(Cause.FRAUD_SUSPECTED, f"the row says: {suspicion}")
 
 
 def _jobs(facts: Facts) -> Iterator[Finding]:

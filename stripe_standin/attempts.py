@@ -16,6 +16,7 @@ from stripe_standin.faults import Fault
 from stripe_standin.messages import Request
 from stripe_standin.payment_intents import PaymentIntent, cancel_now, emit_change, unexpected_state
 from stripe_standin.payment_methods import PaymentMethod
+from stripe_standin.radar import open_review
 
 _AUTHENTICATION_REQUIRED = Declines(
     "authentication_required",
@@ -116,6 +117,8 @@ def take_money(
     account.emit("charge.succeeded", charge.as_json())
     if method.card.dispute_reason is not None:
         open_dispute(account, charge, method.card.dispute_reason)
+    if method.card.is_reviewed:
+        open_review(account, intent)
     emit_change(account, intent, "succeeded")
 
 

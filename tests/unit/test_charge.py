@@ -81,7 +81,7 @@ def test_a_replayed_create_is_retrieved(shop: Shop) -> None:
     shop.deliver()
     shop.lose_row()
     assert shop.deliver() == Done()
-    assert shop.stripe.operations == ["create", "confirm", "create", "retrieve", "refunds", "disputes"]
+    assert shop.stripe.operations == ["create", "confirm", "create", "retrieve", "refunds", "disputes", "warnings"]
     assert shop.outcome == ("SUCCEEDED", "pi_0")
     assert shop.stripe.charged == ["pi_0"]
 
@@ -322,7 +322,7 @@ def test_a_redrive_after_13_days_finds_the_charge(shop: Shop) -> None:
     shop.stripe.forget_keys()
     shop.passes(13 * 24 * 3600)
     assert shop.deliver() == Done()
-    assert shop.stripe.operations[2:] == ["create", *lookup_of(2), "refunds", "disputes"]
+    assert shop.stripe.operations[2:] == ["create", *lookup_of(2), "refunds", "disputes", "warnings"]
     assert shop.outcome == ("SUCCEEDED", "pi_0")
     assert shop.stripe.charged == ["pi_0"]
 
@@ -445,7 +445,7 @@ def test_a_processing_confirm_is_waited_for(shop: Shop) -> None:
     assert [shop.deliver(), shop.deliver()] == [BackOff(), BackOff()]
     shop.stripe.show("pi_0", "succeeded")
     assert shop.deliver() == Done()
-    assert shop.stripe.operations == ["create", "confirm", "retrieve", "retrieve", "refunds", "disputes"]
+    assert shop.stripe.operations == ["create", "confirm", "retrieve", "retrieve", "refunds", "disputes", "warnings"]
 
 
 @pytest.mark.parametrize("status", [None, 503, 401])
@@ -454,7 +454,7 @@ def test_an_unanswered_confirm_is_retrieved_first(shop: Shop, status: int | None
     shop.stripe.next("confirm", answer(status), answer_after(status))
     assert [shop.deliver(), shop.deliver(), shop.deliver()] == [BackOff(), BackOff(), Done()]
     assert shop.stripe.sent("confirm") == [CONFIRM_0] * 2
-    assert shop.stripe.operations[-3:] == ["retrieve", "refunds", "disputes"]
+    assert shop.stripe.operations[-4:] == ["retrieve", "refunds", "disputes", "warnings"]
     assert shop.stripe.charged == ["pi_0"]
 
 
@@ -693,6 +693,7 @@ def test_an_order_placed_again_knows_its_refunds_and_disputes(shop: Shop, keys: 
     shop.deliver()
     shop.stripe.refund_by_hand("pi_0", 1099)
     shop.stripe.disputed("pi_0", "needs_response")
+    shop.stripe.warned("pi_0")
     shop.lose_row()
     if keys == "forgotten":
         shop.stripe.forget_keys()
@@ -700,7 +701,16 @@ def test_an_order_placed_again_knows_its_refunds_and_disputes(shop: Shop, keys: 
     assert shop.deliver() == Done()
     assert shop.outcome == ("SUCCEEDED", "pi_0")
     assert (shop.row()["amount_refunded_minor"], shop.row()["dispute_status"]) == (1099, "needs_response")
+    assert shop.row()["fraud_suspicion"] == "early_fraud_warning"
     assert "Alarm" in shop.counted
+
+
+def test_an_order_under_review_is_published_as_such_at_once(shop: Shop) -> None:
+    """Stripe opens the review with the charge, and the response names it: an alarm, and no further request."""
+    assert shop.deliver(payment_method="pm_card_riskLevelElevated") == Done()
+    assert (shop.outcome, shop.row()["fraud_suspicion"]) == (("SUCCEEDED", "pi_0"), "review")
+    assert shop.stripe.operations == ["create", "confirm"]
+    assert shop.counted.count("Alarm") == 1
 
 
 def test_a_request_that_we_mend_within_the_hour_is_charged(shop: Shop) -> None:

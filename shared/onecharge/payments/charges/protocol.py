@@ -22,7 +22,7 @@ from typing import ClassVar, Self
 
 from onecharge.contract.events import NO_ATTEMPT_LEFT, OrderPlaced
 from onecharge.contract.states import PaymentState
-from onecharge.payments.disputes import AfterCharge, Disputes, new_requests
+from onecharge.payments.disputes import REVIEW, AfterCharge, Disputes, new_requests
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -114,6 +114,7 @@ class Payment:
     """Finalize.code of its last final state."""
     amount_refunded_minor: int = 0
     disputes: Disputes = field(default_factory=dict)
+    fraud_suspicion: str | None = None
     correlation_id: str = ""
     key_was_misused: bool = False
     """Never stored: in this delivery a key of the order turned out to have created a PaymentIntent with other
@@ -131,6 +132,11 @@ class Payment:
     @property
     def currency(self) -> str:
         return self.request.currency
+
+    @property
+    def after_charge(self) -> AfterCharge:
+        """What the row knows of what followed the charge."""
+        return AfterCharge(self.amount_refunded_minor, self.disputes, self.fraud_suspicion)
 
     @property
     def log_fields(self) -> dict[str, object]:
@@ -173,6 +179,8 @@ class StripeIntent:
     """False: card payments are not active for the account, and Stripe has filtered them out silently."""
     cancellation_reason: str | None = None
     latest_charge: str | None = None
+    review: str | None = None
+    """The id of its review, which may be closed (Stripe API reference, "The PaymentIntent object", `review`)."""
     error_code: str | None = None
     """Of `last_payment_error`: Stripe's decline code, or its error code. If an update has cleared it, of the latest
     charge. None if neither says that a confirm has failed."""
@@ -281,12 +289,16 @@ class Finalize:
     stripe_message: str | None = field(default=None, repr=False)
     stripe_request_id: str | None = None
     after_charge: AfterCharge | None = None
+    fraud_suspicion: str | None = None
+    """REVIEW if Stripe opened a review with the charge, which was made just now; otherwise `after_charge` says it."""
 
     @property
     def alarm(self) -> Cause | None:
         """Why a person has to see it, if so."""
         if self.after_charge and new_requests({}, self.after_charge.disputes):
             return Cause.CHARGE_DISPUTED
+        if self.fraud_suspicion or (self.after_charge and self.after_charge.fraud_suspicion):
+            return Cause.FRAUD_SUSPECTED
         if self.state is not PaymentState.NEEDS_REVIEW:
             return None
         return Cause.MONEY_DIFFERS if self.code in (MONEY_DIFFERS, SEVERAL_SUCCEEDED) else Cause.NEEDS_REVIEW
@@ -438,7 +450,7 @@ def decide_after_lookup(
 
 
 def _finalize(state: PaymentState, intent: StripeIntent) -> Finalize:
-    declined = state is PaymentState.DECLINED
+    declined, is_paid = state is PaymentState.DECLINED, state is PaymentState.SUCCEEDED
     return Finalize(
         state,
         payment_intent_id=intent.payment_intent_id,
@@ -447,7 +459,9 @@ def _finalize(state: PaymentState, intent: StripeIntent) -> Finalize:
         advice_code=intent.advice_code if declined else None,
         # Also for REQUIRES_ACTION: a later attempt takes the row over, and must not take the failed charge for its own.
         declined_charge_id=intent.latest_charge if state in UNPAID_STATES else None,
-        after_charge=intent.after_charge if state is PaymentState.SUCCEEDED else None,
+        after_charge=intent.after_charge if is_paid else None,
+        # No further request for a fresh order. If it is closed by now, its event is read once more.
+        fraud_suspicion=REVIEW if is_paid and intent.review and not intent.after_charge else None,
     )
 
 
