@@ -130,18 +130,6 @@ class StandInAdmin:
         """Close the dispute: `lost` or `won`."""
         self._send("POST", f"disputes/{dispute_id}/close", {"status": status})
 
-    def warn_of_fraud(self, payment_intent_id: str) -> str:
-        """Report the charge as fraudulent, as its issuer does; returns the early fraud warning's id."""
-        return str(self._send("POST", "early_fraud_warnings", {"payment_intent": payment_intent_id})["id"])
-
-    def open_review(self, payment_intent_id: str) -> str:
-        """Put the payment under review, as a rule of Radar does; returns the review's id."""
-        return str(self._send("POST", "reviews", {"payment_intent": payment_intent_id})["id"])
-
-    def close_review(self, review_id: str, *, reason: str = "approved") -> None:
-        """Close the review, with Stripe's `closed_reason`."""
-        self._send("POST", f"reviews/{review_id}/close", {"reason": reason})
-
     def run_scheduled(self) -> int:
         """Run all that is scheduled for later now: late executions, refunds. Returns the number of actions."""
         return int(self._send("POST", "scheduled/run")["ran"])

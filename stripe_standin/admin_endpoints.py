@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol
 
-from stripe_standin import attempts, charges, disputes, payment_intents, radar, refunds
+from stripe_standin import attempts, charges, disputes, payment_intents, refunds
 from stripe_standin.account import Account, Behavior
 from stripe_standin.engine import StripeEngine
 from stripe_standin.errors import invalid, missing
@@ -93,13 +93,6 @@ def _change_object(engine: StripeEngine, parts: list[str], body: dict[str, Any])
         case ["disputes", id_, "close"]:
             dispute = disputes.find(engine.account, id_)
             return disputes.close_dispute(engine.account, dispute, body["status"]).as_json()
-        case ["early_fraud_warnings"]:
-            return radar.warn(*_with_intent(engine, body["payment_intent"])).as_json()
-        case ["reviews"]:
-            return radar.open_review(*_with_intent(engine, body["payment_intent"])).as_json()
-        case ["reviews", id_, "close"]:
-            review = radar.find(engine.account, radar.Review, id_)
-            return radar.close_review(engine.account, review, body["reason"]).as_json()
     raise _unknown("/".join(parts))
 
 

@@ -6,7 +6,7 @@ Source: Stripe API reference, "Confirm a PaymentIntent"; Stripe documentation, "
 from collections.abc import Mapping
 from typing import Any
 
-from stripe_standin import balance, payment_methods
+from stripe_standin import balance, payment_methods, radar
 from stripe_standin.account import Account
 from stripe_standin.cards import CardBehavior, Declines, RequiresAuthentication, Succeeds
 from stripe_standin.charges import Charge
@@ -16,7 +16,6 @@ from stripe_standin.faults import Fault
 from stripe_standin.messages import Request
 from stripe_standin.payment_intents import PaymentIntent, cancel_now, emit_change, unexpected_state
 from stripe_standin.payment_methods import PaymentMethod
-from stripe_standin.radar import open_review
 
 _AUTHENTICATION_REQUIRED = Declines(
     "authentication_required",
@@ -118,8 +117,10 @@ def take_money(
     if method.card.dispute_reason is not None:
         open_dispute(account, charge, method.card.dispute_reason)
     if method.card.is_reviewed:
-        open_review(account, intent)
+        radar.open_review(account, intent)
     emit_change(account, intent, "succeeded")
+    if method.card.is_warned_of:
+        radar.warn(account, intent)
 
 
 def _process(account: Account, intent: PaymentIntent, method: PaymentMethod, key: str | None) -> None:

@@ -70,6 +70,7 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("GET", f"disputes/{_ID}"): disputes.retrieve,
     ("GET", "radar/early_fraud_warnings"): lists.early_fraud_warnings,
     ("GET", f"radar/early_fraud_warnings/{_ID}"): partial(radar.retrieve, radar.EarlyFraudWarning),
+    ("POST", f"reviews/{_ID}/approve"): radar.approve,
     ("GET", f"reviews/{_ID}"): partial(radar.retrieve, radar.Review),
     ("GET", "balance_transactions"): lists.balance_transactions,
     ("GET", f"balance_transactions/{_ID}"): balance.retrieve,

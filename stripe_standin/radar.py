@@ -1,4 +1,4 @@
-"""Early fraud warnings and reviews; an admin call or a test card opens them.
+"""Early fraud warnings and reviews; test cards open them.
 
 Source: Stripe API reference, "The Early Fraud Warning object", "The Review object".
 """
@@ -58,35 +58,39 @@ class Review:
         }
 
 
-def warn(account: Account, intent: PaymentIntent) -> EarlyFraudWarning:
+def warn(account: Account, intent: PaymentIntent) -> None:
     warning = EarlyFraudWarning(account.ids.new("issfr"), intent, account.now)
     account.all(EarlyFraudWarning)[warning.id] = warning
     account.emit("radar.early_fraud_warning.created", warning.as_json())
-    return warning
 
 
-def open_review(account: Account, intent: PaymentIntent) -> Review:
+def open_review(account: Account, intent: PaymentIntent) -> None:
     review = Review(account.ids.new("prv"), intent, account.now)
     account.all(Review)[review.id], intent.review = review, review.id
     account.emit("review.opened", review.as_json())
-    return review
 
 
-def close_review(account: Account, review: Review, reason: str) -> Review:
+def close_review(account: Account, identifier: str, reason: str) -> dict[str, Any]:
     """A person approves the payment, or it is refunded or disputed. The PaymentIntent still names its review."""
+    review = _find(account, Review, identifier)
     review.closed_reason = reason
     account.emit("review.closed", review.as_json())
-    return review
+    return review.as_json()
+
+
+def approve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    allow(request)
+    return close_review(account, identifier, "approved")
 
 
 def retrieve(
     kind: type[EarlyFraudWarning | Review], account: Account, request: Request, identifier: str
 ) -> dict[str, Any]:
     allow(request)
-    return find(account, kind, identifier).as_json()
+    return _find(account, kind, identifier).as_json()
 
 
-def find[Kind: EarlyFraudWarning | Review](account: Account, kind: type[Kind], identifier: str) -> Kind:
+def _find[Kind: EarlyFraudWarning | Review](account: Account, kind: type[Kind], identifier: str) -> Kind:
     if identifier not in account.all(kind):
         raise missing(kind.__name__, identifier, "id")
     return account.all(kind)[identifier]

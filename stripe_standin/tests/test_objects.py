@@ -31,6 +31,7 @@ CARDS = (
     "pm_card_threeDSecure2Required",
     "pm_card_createDispute",
     "pm_card_riskLevelElevated",
+    "pm_card_createIssuerFraudRecord",
     "pm_card_refundFail",
     "pm_card_pendingRefund",
 )
@@ -101,10 +102,9 @@ class Recorder:
         )
         disputes.close_dispute(self.account, won, "won")
 
-        radar.warn(self.account, self.account.all(PaymentIntent)[intents["pm_card_visa"]])
-        [review] = self.account.all(radar.Review).values()
-        self.recorded.append(("Review", review.as_json()))
-        radar.close_review(self.account, review, "approved")
+        review = next(iter(self.account.all(radar.Review)))
+        self.send("Review", "GET", f"reviews/{review}")
+        self.send("Review", "POST", f"reviews/{review}/approve")
 
     def _record_errors(self, intents: Mapping[str, str]) -> None:
         paid = intents["pm_card_visa"]

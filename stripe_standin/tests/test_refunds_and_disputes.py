@@ -98,15 +98,14 @@ def test_a_test_card_opens_a_dispute(account: Account) -> None:
     assert [type_ for type_, _ in last_events(account, 4)] == types
 
 
-def test_a_test_card_is_reviewed_and_its_issuer_warns(account: Account) -> None:
-    """The PaymentIntent names its review from the confirm on, also once it is closed; warnings are listed by it."""
-    intent = paid(account, "pm_card_riskLevelElevated")
-    review = account.client.v1.reviews.retrieve(str(intent.review))
+def test_a_test_card_is_reviewed_and_another_one_warned_of(account: Account) -> None:
+    """The PaymentIntent names its review, also once it is approved; warnings are listed by their PaymentIntent."""
+    intent, v1 = paid(account, "pm_card_riskLevelElevated"), account.client.v1
+    review = v1.reviews.retrieve(str(intent.review))
     assert (review.open, review.payment_intent, review.reason) == (True, intent.id, "rule")
-    account.admin.close_review(review.id)
-    assert account.client.v1.reviews.retrieve(str(account.retrieve(intent.id).review)).closed_reason == "approved"
-    warning = account.admin.warn_of_fraud(intent.id)
-    listed = account.client.v1.radar.early_fraud_warnings.list({"payment_intent": intent.id})
-    assert [each.id for each in listed.data] == [warning]
-    types = ["review.opened", "payment_intent.succeeded", "review.closed", "radar.early_fraud_warning.created"]
-    assert [type_ for type_, _ in last_events(account, 4)] == types
+    assert v1.reviews.approve(review.id).closed_reason == "approved"
+    assert account.retrieve(intent.id).review == review.id
+    assert v1.radar.early_fraud_warnings.list({"payment_intent": intent.id}).data == []
+    warned = paid(account, "pm_card_createIssuerFraudRecord").id
+    [warning] = v1.radar.early_fraud_warnings.list({"payment_intent": warned}).data
+    assert last_events(account, 1) == [("radar.early_fraud_warning.created", warning.to_dict())]

@@ -204,11 +204,10 @@ class ScriptedStripe(ShopStripe):
 
     def reviewed(self, intent_id: str, closed_reason: str | None = None) -> dict[str, Any]:
         """Stripe opens the PaymentIntent's review, or it is closed for this reason; returns the event."""
-        intent = self.intent(intent_id)
         if closed_reason is None:
-            radar.open_review(self.ours, intent)
+            radar.open_review(self.ours, self.intent(intent_id))
         else:
-            radar.close_review(self.ours, radar.find(self.ours, radar.Review, str(intent.review)), closed_reason)
+            radar.close_review(self.ours, str(self.intent(intent_id).review), closed_reason)
         return self.webhooks[-1]
 
     def warned(self, intent_id: str) -> dict[str, Any]:
