@@ -16,8 +16,8 @@ from onecharge.orders.refunds import REFUND_OUTCOMES
 from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.apply_event import RefundDiscrepancy, find_refund_discrepancy
+from onecharge.payments.charges.answers import CHARGE_RULES
 from onecharge.payments.charges.protocol import (
-    CHARGE_RULES,
     UNPAID_STATES,
     ConfirmResult,
     Finalize,
@@ -357,6 +357,8 @@ def _disputes(facts: Facts) -> Iterator[Finding]:
     stored = facts.row.get("dispute_status")
     if not disputes and stored is not None and stored not in CLOSED_DISPUTES:
         yield broken(Cause.DISPUTED, f"the row says: {stored}")
+    if suspicion := facts.row.get("fraud_suspicion"):
+        yield broken(Cause.FRAUD_SUSPECTED, f"the row says: {suspicion}")
 
 
 def _jobs(facts: Facts) -> Iterator[Finding]:

@@ -122,6 +122,7 @@ class Cause(Enum):
         "python -m ops review list; then python -m ops review resolve {order_id} --as … --reason …",
     )
     DISPUTED = ("the charge is disputed", "respond at Stripe (Dashboard, Disputes)")
+    FRAUD_SUSPECTED = ("the charge may be fraud", "do not ship; approve or refund it at Stripe (Dashboard, Radar)")
     JOB_STOPPED = (
         "a scheduled job does not run, or is behind",
         "aws lambda invoke --function-name $({function}) /dev/stdout; is its schedule enabled?",

@@ -171,8 +171,8 @@ class Resolver:
             if response.intent is not None and response.failure is None:
                 intents[own] = response.intent
             is_gone = response.failure is not None and response.failure.code == "resource_missing"
-        succeeded = [each.payment_intent_id for each in intents.values() if each.status == "succeeded"]
-        after = {each: self.gateway.after_charge(each) for each in succeeded}
+        succeeded = [each for each in intents.values() if each.status == "succeeded"]
+        after = {each.payment_intent_id: self.gateway.after_charge(each) for each in succeeded}
         return Seen(payment, list(intents.values()), after, is_gone)
 
     def resolve(

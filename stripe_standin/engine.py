@@ -9,7 +9,7 @@ A request takes three steps, so that another request can arrive between them:
 The caller locks around each step, not around all three. Sources: Stripe documentation, "Idempotent requests",
 "Error handling", "Advanced error handling", "Authentication", "Versioning".
 
-    engine ──► confirmation ──► attempts ──► charges, disputes, payment_methods ──► cards
+    engine ──► confirmation ──► attempts ──► charges, disputes, radar, payment_methods ──► cards
            ──► payment_intents, refunds, lists         all on one account.Account
 """
 
@@ -26,6 +26,7 @@ from stripe_standin import (
     lists,
     payment_intents,
     payment_methods,
+    radar,
     refunds,
     webhook_endpoints,
 )
@@ -67,6 +68,10 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("GET", f"charges/{_ID}"): charges.retrieve,
     ("GET", "disputes"): lists.disputes,
     ("GET", f"disputes/{_ID}"): disputes.retrieve,
+    ("GET", "radar/early_fraud_warnings"): lists.early_fraud_warnings,
+    ("GET", f"radar/early_fraud_warnings/{_ID}"): partial(radar.retrieve, radar.EarlyFraudWarning),
+    ("POST", f"reviews/{_ID}/approve"): radar.approve,
+    ("GET", f"reviews/{_ID}"): partial(radar.retrieve, radar.Review),
     ("GET", "balance_transactions"): lists.balance_transactions,
     ("GET", f"balance_transactions/{_ID}"): balance.retrieve,
     ("GET", "events"): lists.events,

@@ -15,6 +15,7 @@ from stripe_standin.messages import Request
 from stripe_standin.parameters import allow, integer, values
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod
+from stripe_standin.radar import EarlyFraudWarning
 from stripe_standin.refunds import Refund
 from stripe_standin.webhook_endpoints import WebhookEndpoint
 
@@ -61,6 +62,10 @@ def charges(account: Account, request: Request) -> dict[str, Any]:
 
 def disputes(account: Account, request: Request) -> dict[str, Any]:
     return _list(request, account.all(Dispute).values(), "payment_intent", "charge")
+
+
+def early_fraud_warnings(account: Account, request: Request) -> dict[str, Any]:
+    return _list(request, account.all(EarlyFraudWarning).values(), "payment_intent", "charge")
 
 
 def balance_transactions(account: Account, request: Request) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class PaymentIntent:
     receipt_email: str | None = None
     transfer_group: str | None = None
     statement_descriptor_suffix: str | None = None
+    review: str | None = None
     status: str = "requires_payment_method"
     latest_charge: str | None = None
     last_payment_error: dict[str, Any] | None = None
@@ -72,6 +73,7 @@ class PaymentIntent:
             "metadata": dict(self.metadata),
             "next_action": self._next_action() if requires_action else None,
             "payment_method": self.payment_method,
+            "review": self.review,
             "payment_method_options": {
                 "card": {
                     "installments": None,
@@ -107,7 +109,7 @@ class PaymentIntent:
 
 _NOT_MODELED = (
     "application application_fee_amount customer_account excluded_payment_method_types "
-    "managed_payments on_behalf_of payment_method_configuration_details payment_record processing review "
+    "managed_payments on_behalf_of payment_method_configuration_details payment_record processing "
     "setup_future_usage shipping source statement_descriptor transfer_data"
 ).split()
 

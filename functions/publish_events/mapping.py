@@ -69,6 +69,7 @@ def payment_outcome_from_item(item: Item) -> PaymentOutcomeEvent | None:
         advice_code=row.get("advice_code") if is_declined else None,
         amount_refunded_minor=row.get("amount_refunded_minor", 0) if is_paid else None,
         dispute_status=row.get("dispute_status") if is_paid else None,
+        fraud_suspicion=row.get("fraud_suspicion") if is_paid else None,
         revision=row["revision"],
         occurred_at=datetime.fromtimestamp(row["finalized_at"], UTC),
     )

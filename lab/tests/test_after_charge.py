@@ -43,8 +43,8 @@ def _asking(mutant: type[StripeGateway]) -> Callable[[World], None]:
 
 
 class _ForgetsWhatFollowed(StripeGateway):
-    def after_charge(self, payment_intent_id: str) -> AfterCharge:
-        return AfterCharge(0, {})
+    def after_charge(self, intent: StripeIntent) -> AfterCharge:
+        return AfterCharge()
 
 
 class _ReadsOneDispute(StripeGateway):

@@ -1,4 +1,4 @@
-"""Refunds that succeed, stay pending or fail; disputes."""
+"""Refunds that succeed, stay pending or fail; disputes; early fraud warnings and reviews."""
 
 from typing import Any
 
@@ -96,3 +96,16 @@ def test_a_test_card_opens_a_dispute(account: Account) -> None:
     disputed = ["charge.dispute.created", "charge.dispute.funds_withdrawn"]
     types = ["charge.succeeded", *disputed, "payment_intent.succeeded"]
     assert [type_ for type_, _ in last_events(account, 4)] == types
+
+
+def test_a_test_card_is_reviewed_and_another_one_warned_of(account: Account) -> None:
+    """The PaymentIntent names its review, also once it is approved; warnings are listed by their PaymentIntent."""
+    intent, v1 = paid(account, "pm_card_riskLevelElevated"), account.client.v1
+    review = v1.reviews.retrieve(str(intent.review))
+    assert (review.open, review.payment_intent, review.reason) == (True, intent.id, "rule")
+    assert v1.reviews.approve(review.id).closed_reason == "approved"
+    assert account.retrieve(intent.id).review == review.id
+    assert v1.radar.early_fraud_warnings.list({"payment_intent": intent.id}).data == []
+    warned = paid(account, "pm_card_createIssuerFraudRecord").id
+    [warning] = v1.radar.early_fraud_warnings.list({"payment_intent": warned}).data
+    assert last_events(account, 1) == [("radar.early_fraud_warning.created", warning.to_dict())]

@@ -73,7 +73,7 @@ def test_unknown_parameters_are_refused(account: Account) -> None:
     posts += ["payment_methods", "refunds"]
     gets = ["payment_intents", "payment_intents/search", f"payment_intents/{intent.id}", "refunds", "charges", "events"]
     gets += ["disputes", f"refunds/{refund.id}", f"charges/{intent.latest_charge}", f"disputes/{dispute}"]
-    gets += [f"payment_methods/{method}", f"events/{event}"]
+    gets += [f"payment_methods/{method}", f"events/{event}", "radar/early_fraud_warnings", "reviews/prv_1"]
     headers = {"Authorization": "Bearer sk_test_x"}
     responses = {path: post(account, path, {"color": "red"}) for path in posts}
     for path in gets:

@@ -11,6 +11,7 @@ import pytest
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import Finalize, FrozenRequest, Payment
 from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.disputes import AfterCharge
 from onecharge.payments.leases import AlreadyEnded, Claimed, HeldByAnother, Superseded, WriteRefused
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import SHARDS, from_item, shard_of, to_item
@@ -375,7 +376,7 @@ def test_a_changed_row_is_not_overwritten(store: PaymentStore) -> None:
     for change in (
         lambda: request_cancel(store),
         lambda: store.record_refunded(read(store), 1, now=T0),
-        lambda: store.record_disputes(read(store), {"dp_1": "needs_response"}, now=T0),
+        lambda: store.record_after_charge(read(store), AfterCharge(0, {"dp_1": "needs_response"}), now=T0),
         lambda: store.reemit_outcome(read(store), now=T0),
     ):
         before = read(store)
@@ -420,14 +421,17 @@ def test_the_refunded_amount_is_written_on_the_revision_that_was_read(store: Pay
     assert read(store).amount_refunded_minor == 500
 
 
-def test_a_dispute_is_written_on_the_revision_that_was_read(store: PaymentStore) -> None:
-    """The row keeps each, and publishes the most urgent one's status."""
+def test_what_followed_is_written_on_the_revision_that_was_read(store: PaymentStore) -> None:
+    """The row keeps each dispute, and publishes the most urgent one's status; what is over is removed."""
     before = finalized(store, PaymentState.SUCCEEDED)
     disputes = {"dp_2": "won", "dp_1": "needs_response"}
-    assert before.disputes == {}
-    assert store.record_disputes(before, disputes, now=T0)
-    assert not store.record_disputes(before, {"dp_1": "lost"}, now=T0)
-    assert (read(store).disputes, item(store)["dispute_status"]) == (disputes, "needs_response")
+    after = AfterCharge(0, disputes, "review")
+    assert before.after_charge == AfterCharge()
+    assert store.record_after_charge(before, after, now=T0)
+    assert not store.record_after_charge(before, AfterCharge(0, {"dp_1": "lost"}), now=T0)
+    assert (read(store).after_charge, item(store)["dispute_status"]) == (after, "needs_response")
+    assert store.record_after_charge(read(store), AfterCharge(), now=T0)
+    assert not {"disputes", "dispute_status", "fraud_suspicion"} & item(store).keys()
 
 
 def test_an_attempts_age_counts_from_its_first_claim(store: PaymentStore) -> None:

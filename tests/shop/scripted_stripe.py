@@ -10,12 +10,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import Any, NoReturn
 
 import stripe
 
 from onecharge.payments.stripe_events import EVENT_TYPES
-from stripe_standin import attempts, payment_intents, payment_methods
+from stripe_standin import attempts, payment_intents, payment_methods, radar
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod
 from tests.shop.dynamodb import Faults
@@ -102,6 +103,8 @@ _OPERATIONS: Mapping[str, Mapping[str, str]] = {
     "payment_intents": {each: each for each in ("create", "confirm", "retrieve", "cancel", "search", "list")},
     "refunds": {"create": "create refund", "list": "refunds", "retrieve": "refund"},
     "disputes": {"list": "disputes", "retrieve": "dispute"},
+    "radar.early_fraud_warnings": {"list": "warnings", "retrieve": "warning"},
+    "reviews": {"retrieve": "review"},
     "charges": {"retrieve": "charge"},
     "payment_methods": {"retrieve": "payment method"},
     "events": {"list": "events", "retrieve": "event"},
@@ -131,7 +134,7 @@ class ScriptedStripe(ShopStripe):
         """A `stripe.StripeClient` over it."""
         client = client_of(self, retries=0)
         for resource, operations in _OPERATIONS.items():
-            requests = getattr(client.v1, resource)
+            requests = attrgetter(resource)(client.v1)
             for method, operation in operations.items():
                 setattr(requests, method, partial(self._request, operation, getattr(requests, method)))
         return client
@@ -202,6 +205,19 @@ class ScriptedStripe(ShopStripe):
     def disputed(self, intent_id: str, status: str, number: int = 0) -> dict[str, Any]:
         """The bank opens a dispute, or decides about it; returns the event."""
         self.dispute_is(intent_id, status, number)
+        return self.webhooks[-1]
+
+    def reviewed(self, intent_id: str, closed_reason: str | None = None) -> dict[str, Any]:
+        """Stripe opens the PaymentIntent's review, or it is closed for this reason; returns the event."""
+        if closed_reason is None:
+            radar.open_review(self.ours, self.intent(intent_id))
+        else:
+            radar.close_review(self.ours, str(self.intent(intent_id).review), closed_reason)
+        return self.webhooks[-1]
+
+    def warned(self, intent_id: str) -> dict[str, Any]:
+        """The card's issuer warns of the charge; returns the event."""
+        radar.warn(self.ours, self.intent(intent_id))
         return self.webhooks[-1]
 
     # ------------------------------------------------------------ events

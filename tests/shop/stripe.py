@@ -632,6 +632,13 @@ def client_of(shop: ShopStripe, *, retries: int = STRIPE_RETRIES, account: int |
                 retrieve=get("refunds", "refunds/{}"),
             ),
             disputes=SimpleNamespace(list=listing("disputes", "disputes"), retrieve=get("disputes", "disputes/{}")),
+            radar=SimpleNamespace(
+                early_fraud_warnings=SimpleNamespace(
+                    list=listing("warnings", "radar/early_fraud_warnings"),
+                    retrieve=get("warning", "radar/early_fraud_warnings/{}"),
+                )
+            ),
+            reviews=SimpleNamespace(retrieve=get("review", "reviews/{}")),
             events=SimpleNamespace(list=listing("events", "events"), retrieve=get("events", "events/{}")),
             charges=SimpleNamespace(list=listing("charges", "charges"), retrieve=get("charges", "charges/{}")),
             payment_methods=SimpleNamespace(retrieve=get("payment method", "payment_methods/{}")),

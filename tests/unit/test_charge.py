@@ -82,7 +82,7 @@ def test_a_replayed_create_is_retrieved(shop: Shop) -> None:
     shop.deliver()
     shop.lose_row()
     assert shop.deliver() == Done()
-    assert shop.stripe.operations == ["create", "confirm", "create", "retrieve", "refunds", "disputes"]
+    assert shop.stripe.operations == ["create", "confirm", "create", "retrieve", "refunds", "disputes", "warnings"]
     assert shop.outcome == ("SUCCEEDED", "pi_0")
     assert shop.stripe.charged == ["pi_0"]
 
@@ -338,7 +338,7 @@ def test_a_redrive_after_13_days_finds_the_charge(shop: Shop) -> None:
     shop.stripe.forget_keys()
     shop.passes(13 * 24 * 3600)
     assert shop.deliver() == Done()
-    assert shop.stripe.operations[2:] == ["create", *lookup_of(2), "refunds", "disputes"]
+    assert shop.stripe.operations[2:] == ["create", *lookup_of(2), "refunds", "disputes", "warnings"]
     assert shop.outcome == ("SUCCEEDED", "pi_0")
     assert shop.stripe.charged == ["pi_0"]
 
@@ -461,7 +461,7 @@ def test_a_processing_confirm_is_waited_for(shop: Shop) -> None:
     assert [shop.deliver(), shop.deliver()] == [BackOff(), BackOff()]
     shop.stripe.show("pi_0", "succeeded")
     assert shop.deliver() == Done()
-    assert shop.stripe.operations == ["create", "confirm", "retrieve", "retrieve", "refunds", "disputes"]
+    assert shop.stripe.operations == ["create", "confirm", "retrieve", "retrieve", "refunds", "disputes", "warnings"]
 
 
 @pytest.mark.parametrize("status", [None, 503, 401])
@@ -470,7 +470,7 @@ def test_an_unanswered_confirm_is_retrieved_first(shop: Shop, status: int | None
     shop.stripe.next("confirm", answer(status), answer_after(status))
     assert [shop.deliver(), shop.deliver(), shop.deliver()] == [BackOff(), BackOff(), Done()]
     assert shop.stripe.sent("confirm") == [CONFIRM_0] * 2
-    assert shop.stripe.operations[-3:] == ["retrieve", "refunds", "disputes"]
+    assert shop.stripe.operations[-4:] == ["retrieve", "refunds", "disputes", "warnings"]
     assert shop.stripe.charged == ["pi_0"]
 
 
@@ -602,6 +602,15 @@ def test_a_card_that_must_not_be_tried_again_is_known_by_another_name(shop: Shop
     assert shop.stripe.sent("confirm") == [CONFIRM_0]
     assert shop.deliver(attempt=4, payment_method=MASTERCARD) == Done()
     assert shop.outcome == ("SUCCEEDED", "pi_0")
+
+
+def test_no_charge_waits_for_the_right_to_read_warnings(shop: Shop) -> None:
+    """The API key may not ask Radar. The charge whose worker died is finalized all the same."""
+    shop.crash_after("confirm")
+    shop.stripe.failing["warnings"] = answer(403)
+    shop.passes()
+    assert shop.deliver() == Done()
+    assert (shop.outcome, "warnings" in shop.stripe.operations) == (("SUCCEEDED", "pi_0"), True)
 
 
 def test_a_card_that_may_be_tried_again_is(shop: Shop) -> None:
@@ -750,6 +759,7 @@ def test_an_order_placed_again_knows_its_refunds_and_disputes(shop: Shop, keys: 
     shop.deliver()
     shop.stripe.refund_by_hand("pi_0", 1099)
     shop.stripe.disputed("pi_0", "needs_response")
+    shop.stripe.warned("pi_0")
     shop.lose_row()
     if keys == "forgotten":
         shop.stripe.forget_keys()
@@ -757,7 +767,16 @@ def test_an_order_placed_again_knows_its_refunds_and_disputes(shop: Shop, keys: 
     assert shop.deliver() == Done()
     assert shop.outcome == ("SUCCEEDED", "pi_0")
     assert (shop.row()["amount_refunded_minor"], shop.row()["dispute_status"]) == (1099, "needs_response")
+    assert shop.row()["fraud_suspicion"] == "early_fraud_warning"
     assert "Alarm" in shop.counted
+
+
+def test_an_order_under_review_is_published_as_such_at_once(shop: Shop) -> None:
+    """Stripe opens the review with the charge, and the response names it: an alarm, and no further request."""
+    assert shop.deliver(payment_method="pm_card_riskLevelElevated") == Done()
+    assert (shop.outcome, shop.row()["fraud_suspicion"]) == (("SUCCEEDED", "pi_0"), "review")
+    assert shop.stripe.operations == ["create", "confirm"]
+    assert shop.counted.count("Alarm") == 1
 
 
 def test_a_request_that_we_mend_within_the_hour_is_charged(shop: Shop) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.answers import CHARGE_RULES
 from onecharge.payments.charges.protocol import (
-    CHARGE_RULES,
     Cancel,
     CancelFound,
     CancelReason,

@@ -117,6 +117,7 @@ def test_each_revision_of_a_payment_is_an_event(sample: Sample) -> None:
         "revision": {"N": "4"},
         "amount_refunded_minor": {"N": "100"},
         "dispute_status": {"S": "won"},
+        "fraud_suspicion": {"S": "review"},
         "last_emitted_at": {"N": "1793600000"},
     }
     second = event_from_record(row)
@@ -125,6 +126,7 @@ def test_each_revision_of_a_payment_is_an_event(sample: Sample) -> None:
     assert (first.id, second.id) == (f"{first.subject}:1:succeeded:3", f"{first.subject}:1:succeeded:4")
     assert (first.data.revision, second.data.revision) == (3, 4)
     assert (second.data.amount_refunded_minor, second.data.dispute_status) == (100, "won")
+    assert second.data.fraud_suspicion == "review"
     assert first.time == second.time == datetime.fromtimestamp(1793523602, UTC)
 
 

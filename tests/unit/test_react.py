@@ -153,6 +153,14 @@ def test_what_was_refunded_before_is_not_shipped(subscriber: Subscriber) -> None
     assert subscriber.shipped == []
 
 
+def test_an_order_is_shipped_once_its_review_approves_it(subscriber: Subscriber) -> None:
+    """Another event says so; the first one must not use the order up."""
+    succeeded(subscriber, revision=2, fraud_suspicion="review")
+    assert (subscriber.deliver(), subscriber.shipped) == (0, [])
+    succeeded(subscriber, revision=3)
+    assert (subscriber.deliver(), len(subscriber.shipped)) == (0, 1)
+
+
 def test_the_template_fits_the_handler(subscriber: Subscriber, tmp_path: Path) -> None:
     """Failures are reported one by one; a message is hidden for six times the timeout, then put aside."""
     resources = load_template(str(tmp_path / "template.yaml"))["Resources"]

@@ -543,7 +543,7 @@ def test_one_event_that_fails_blocks_no_other(shop: Shop) -> None:
     assert (shop.state("b"), shop.checkpoint.failed) == (PaymentState.SUCCEEDED, ())
 
 
-def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(shop: Shop) -> None:
+def test_lost_webhooks_of_refunds_disputes_and_reviews_are_caught_up(shop: Shop) -> None:
     """From the same list as those of PaymentIntents, by the same rules."""
     shop.deliver()
     refund_id = f"rfd_{'1' * 32}"
@@ -551,13 +551,14 @@ def test_lost_webhooks_of_refunds_and_disputes_are_caught_up(shop: Shop) -> None
     shop.stripe.refund_by_hand("pi_0", 300, order_id=order_id("a"), refund_id=refund_id)
     shop.stripe.refund_fails("re_1")
     shop.stripe.disputed("pi_0", "needs_response")
+    shop.stripe.reviewed("pi_0")
     counted = shop.run(after_seconds=FINALIZING_SECONDS + 1)
     refund = shop.refund_store.read(order_id("a"), refund_id)
     assert refund is not None
     assert (refund.state, counted["RefundDiscrepancy.LOST_ROW"]) == (RefundState.FAILED, 1)
     assert shop.payment().amount_refunded_minor == 700
-    assert shop.row()["dispute_status"] == "needs_response"
-    assert counted["ChargeDisputed"] == 1
+    assert (shop.row()["dispute_status"], shop.row()["fraud_suspicion"]) == ("needs_response", "review")
+    assert (counted["ChargeDisputed"], counted["FraudSuspected"]) == (1, 1)
 
 
 def received(shop: Shop, event: dict[str, Any]) -> None:

@@ -80,14 +80,14 @@ def run_reconcile(world: PaymentFunctions) -> None:
 
 
 def receive_webhooks(world: PaymentFunctions) -> None:
-    """The same happens to other orders, and another one is disputed."""
+    """The same happens to other orders; another one is disputed, and one is under review."""
     orders = [placed("7", card="pm_card_createDispute"), placed("8"), placed("9", card="pm_card_threeDSecure2Required")]
-    world.charge(*orders)
+    world.charge(*orders, placed("6", card="pm_card_riskLevelElevated"))
     is_charged_though_canceled(world, "8")
     world.refund_by_hand(placed("a").order_id)
     resolver = stripe_webhook.app.Application(world.environment("stripe_webhook")).route.resolver
     types = ("payment_intent.succeeded", "payment_intent.requires_action", "charge.refunded", "charge.dispute.created")
-    for event in world.events(*types):
+    for event in world.events(*types, "review.opened"):
         body = json.dumps(event)
         http = world.sample("stripe_webhook/payment_intent_succeeded") | {"body": body, "isBase64Encoded": False}
         http["headers"] |= {"stripe-signature": signature(body, STRIPE_WEBHOOK_SECRET, int(time.time()))}
@@ -109,6 +109,8 @@ def test_one_key_needs_the_permissions_that_the_guide_lists_and_no_other(world: 
         "Disputes": "dispute",
         "PaymentMethods": "payment_method",
         "Events": "event",
+        "Early fraud warnings": "early_fraud_warning",
+        "Reviews": "review",
     }
     rows = re.findall(r"(?m)^\| ([\w ]+): (Read|Write) \|", (PROJECT / "docs/guides/deploy.md").read_text())
     listed = sorted(f"{words[resource]}_{access.lower()}" for resource, access in rows)

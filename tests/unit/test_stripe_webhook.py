@@ -18,6 +18,7 @@ from local.samples import SAMPLES
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.protocol import SEVERAL_SUCCEEDED
+from onecharge.payments.disputes import AfterCharge
 from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, EventDeferred
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, RETENTION_SECONDS
@@ -245,15 +246,17 @@ def test_a_recovered_row_knows_its_refunds_and_disputes(endpoint: Endpoint, newe
         paid,
         endpoint.stripe.refund_by_hand("pi_0", AMOUNT_MINOR),
         endpoint.stripe.disputed("pi_0", "needs_response"),
+        endpoint.stripe.warned("pi_0"),
     ]
     endpoint.dynamodb.tables[PAYMENTS].clear()
     endpoint.counted.clear()
     seen = []
     for event in events[::-1] if newest_first else events:
         assert endpoint.send(event) == 200
-        seen.append((endpoint.payment().amount_refunded_minor, endpoint.payment().disputes))
-    assert seen == [(AMOUNT_MINOR, {"du_0": "needs_response"})] * 3
-    assert (endpoint.counted.count("Discrepancy.LOST_ROW"), endpoint.counted.count("ChargeDisputed")) == (1, 1)
+        seen.append(endpoint.payment().after_charge)
+    assert seen == [AfterCharge(AMOUNT_MINOR, {"du_0": "needs_response"}, "early_fraud_warning")] * 4
+    metrics = ("Discrepancy.LOST_ROW", "ChargeDisputed", "FraudSuspected")
+    assert [endpoint.counted.count(each) for each in metrics] == [1, 1, 1]
 
 
 def test_a_charge_without_a_row_that_says_too_little_is_an_alarm(endpoint: Endpoint) -> None:
@@ -582,6 +585,46 @@ def test_a_dispute_that_our_key_does_not_know_is_sent_again(endpoint: Endpoint) 
     endpoint.stripe.account = 0
     assert endpoint.send(event) == 200
     assert endpoint.row()["dispute_status"] == "needs_response"
+
+
+# ---------------------------------------------------------------- fraud
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+@pytest.mark.parametrize(("closed_reason", "then"), [("approved", None), ("refunded_as_fraud", "review")])
+def test_a_review_is_a_suspicion_until_it_is_approved(
+    endpoint: Endpoint, closed_reason: str, then: str | None, newest_first: bool
+) -> None:
+    """Whichever event comes last, and once more as a thin one. A refund's own event may be later than its review's."""
+    endpoint.paid()
+    opened = endpoint.stripe.reviewed("pi_0")
+    assert [endpoint.send(each) for each in (opened, thin(opened))] == [200, 200]
+    assert (endpoint.row()["fraud_suspicion"], endpoint.counted.count("FraudSuspected")) == ("review", 1)
+    events = [opened, endpoint.stripe.reviewed("pi_0", closed_reason)]
+    for event in events[::-1] if newest_first else events:
+        assert [endpoint.send(each) for each in (event, thin(event))] == [200, 200]
+        assert endpoint.row().get("fraud_suspicion") == then
+    assert endpoint.counted.count("Alarm") == 1
+
+
+def test_no_approval_ends_an_early_fraud_warning(endpoint: Endpoint) -> None:
+    """The issuer does not withdraw it. It is an alarm before it is written, also beside a review."""
+    endpoint.paid()
+    endpoint.send(endpoint.stripe.reviewed("pi_0"))
+    endpoint.counted.clear()
+    fails_at_the_write(endpoint, endpoint.stripe.warned("pi_0"))
+    assert endpoint.counted[:2] == ["FraudSuspected", "Alarm"]
+    for event in (endpoint.stripe.reviewed("pi_0", "approved"), thin(endpoint.stripe.webhooks[-2])):
+        assert endpoint.send(event) == 200
+        assert endpoint.row()["fraud_suspicion"] == "early_fraud_warning"
+
+
+def test_a_payment_at_the_bank_is_published_with_its_review(endpoint: Endpoint) -> None:
+    """Stripe opens it with the charge: whoever ships by the first event must know."""
+    paid = endpoint.paid_at_the_bank()
+    endpoint.stripe.reviewed("pi_0")
+    assert endpoint.send(paid) == 200
+    assert (endpoint.payment().state, endpoint.payment().fraud_suspicion) == (PaymentState.SUCCEEDED, "review")
 
 
 # ---------------------------------------------------------------- whom an event is taken from

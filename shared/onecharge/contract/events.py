@@ -146,6 +146,9 @@ class PaymentOutcome(OrderFact):
     refund fails."""
     dispute_status: str | None = Field(default=None, max_length=64)
     """Stripe's status of the most urgent dispute (needs_response, under_review, won, …); only with `succeeded`."""
+    fraud_suspicion: str | None = Field(default=None, max_length=64)
+    """Why the payment may be fraud: `review`, until a person approves it at Stripe, or `early_fraud_warning`, which the
+    card's issuer never withdraws; only with `succeeded`. Customers do not see it."""
     revision: int = Field(default=0, ge=0)
     """The revision of the payment's row: of two events of an order, the one with the higher revision is newer."""
     occurred_at: AwareDatetime

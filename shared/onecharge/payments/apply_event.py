@@ -3,11 +3,12 @@
 PaymentIntentEvent    the payment's state            reconcile.py
 ChargeRefundedEvent   the payment's refunded sum     also falls, when a refund fails
 DisputeEvent          the payment's disputes         of the PaymentIntent, as Stripe lists them by now
+FraudEvent            whether it may be fraud        likewise
 RefundEvent           the refund's state             a bank may return a refund days later
 
 Applying is idempotent, and independent of the order of events. An event that says what its row says already costs no
-request to Stripe, but for a dispute's. So each may be delivered several times, and the scheduled run reads all of them
-once more.
+request to Stripe, but for those of disputes and fraud. So each may be delivered several times, and the scheduled run
+reads all of them once more.
 
 While a worker has the row's lease, an event of its PaymentIntent changes nothing. Nothing is lost: the worker's message
 is not acknowledged before the row is finalized, and the scheduled run reads the same event minutes later.
@@ -15,12 +16,21 @@ is not acknowledged before the row is finalized, and the scheduled run reads the
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.charges.gateway import NoSuchPaymentIntent
 from onecharge.payments.charges.protocol import Payment
-from onecharge.payments.reconcile import TRIES, ReconcileTools, reconcile_event, recover_row, report_disputes
+from onecharge.payments.disputes import AfterCharge
+from onecharge.payments.reconcile import (
+    TRIES,
+    ReconcileTools,
+    reconcile_event,
+    recover_row,
+    report_after_charge,
+    retrieve,
+)
 from onecharge.payments.refunds.protocol import (
     FinalizeRefund,
     FoundRefund,
@@ -33,6 +43,7 @@ from onecharge.payments.stripe_events import (
     ChargeRefundedEvent,
     DisputeEvent,
     EventDeferred,
+    FraudEvent,
     PaymentIntentEvent,
     RefundEvent,
     StripeEvent,
@@ -50,8 +61,8 @@ def apply_event(event: StripeEvent, tools: ReconcileTools) -> None:
             reconcile_event(event, tools)
         case ChargeRefundedEvent():
             _record_refunded(event, _order_of(event, tools), tools)
-        case DisputeEvent():
-            _record_disputes(event, tools)
+        case DisputeEvent() | FraudEvent():
+            _record_doubts(event, tools)
         case RefundEvent():
             order_id = event.order_id
             if event.has_failed:
@@ -61,7 +72,7 @@ def apply_event(event: StripeEvent, tools: ReconcileTools) -> None:
             _correct_refund(event, order_id, tools)
 
 
-# ---------------------------------------------------------------- the payment's refunds and disputes
+# ---------------------------------------------------------------- the payment's refunds and disputes, and fraud
 
 
 def _record_refunded(event: ChargeRefundedEvent | RefundEvent, order_id: str | None, tools: ReconcileTools) -> None:
@@ -87,21 +98,29 @@ def _record_refunded(event: ChargeRefundedEvent | RefundEvent, order_id: str | N
     raise EventDeferred("the row kept changing")
 
 
-def _record_disputes(event: DisputeEvent, tools: ReconcileTools) -> None:
-    """Write the PaymentIntent's disputes. Each status that needs a response raises an alarm, before it is written."""
+def _record_doubts(event: DisputeEvent | FraudEvent, tools: ReconcileTools) -> None:
+    """Write the PaymentIntent's disputes, or whether it may be fraud. The alarm of what is new precedes the write."""
     order_id = _order_of(event, tools)
+    gateway, payment_intent_id = tools.charge.gateway, str(event.payment_intent_id)
     for _ in range(TRIES):
         payment = _row_of(event, order_id, tools)
         if order_id is None:
             return
+        before = payment.after_charge if payment else AfterCharge()
         # The row was read first, as above.
-        disputes = tools.charge.gateway.disputes(str(event.payment_intent_id))
-        if payment and payment.disputes == disputes:
+        if isinstance(event, FraudEvent):
+            intent = retrieve(payment_intent_id, tools)
+            after = replace(
+                before, fraud_suspicion=gateway.fraud_suspicion(intent) if intent else before.fraud_suspicion
+            )
+        else:
+            after = replace(before, disputes=gateway.disputes(payment_intent_id))
+        if payment and after == before:
             return
-        report_disputes(payment.disputes if payment else {}, disputes, tools, **_log_fields(event, order_id))
+        report_after_charge(before, after, tools, **_log_fields(event, order_id))
         if payment is None:
             return
-        tools.charge.store.record_disputes(payment, disputes, now=tools.charge.instruments.now())
+        tools.charge.store.record_after_charge(payment, after, now=tools.charge.instruments.now())
     raise EventDeferred("the row kept changing")
 
 

@@ -1,13 +1,17 @@
-"""What happens to a charge afterwards: its refunds and disputes; which status of these counts or asks for a response.
+"""What happens to a charge afterwards: its refunds and disputes, and whether it may be fraud; which status of a dispute
+counts or asks for a response.
 
-A status that this module does not know is open. Source: Stripe API reference, "The Dispute object", `status`.
+A status that this module does not know is open. Sources: Stripe API reference, "The Dispute object", `status`; "The
+Early Fraud Warning object"; "The Review object".
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 LOST = "lost"
 """The customer has the money back."""
+EARLY_FRAUD_WARNING, REVIEW = "early_fraud_warning", "review"
+"""Why a charge may be fraud: its issuer has said so, or Stripe has a person review it."""
 CLOSED_DISPUTES = ("won", LOST, "warning_closed", "prevented")
 """The dispute is over. A lost one may still be appealed."""
 
@@ -19,8 +23,10 @@ Disputes = Mapping[str, str]
 class AfterCharge:
     """What Stripe shows of a PaymentIntent that succeeded."""
 
-    amount_refunded_minor: int
-    disputes: Disputes
+    amount_refunded_minor: int = 0
+    disputes: Disputes = field(default_factory=dict)
+    fraud_suspicion: str | None = None
+    """EARLY_FRAUD_WARNING, REVIEW or None."""
 
 
 def needs_response(status: str) -> bool:

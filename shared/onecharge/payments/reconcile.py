@@ -18,11 +18,11 @@ import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.answers import CHARGE_RULES
 from onecharge.payments.charges.cancel import finish_cancellation
 from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import StripeResponse
 from onecharge.payments.charges.protocol import (
-    CHARGE_RULES,
     MONEY_DIFFERS,
     SEVERAL_SUCCEEDED,
     UNPAID_STATES,
@@ -35,7 +35,7 @@ from onecharge.payments.charges.protocol import (
     is_stopped_by_hand,
     review_of_stopped,
 )
-from onecharge.payments.disputes import AfterCharge, Disputes, new_requests
+from onecharge.payments.disputes import AfterCharge, new_requests
 from onecharge.payments.refunds.canceled_orders import refund_canceled_order
 from onecharge.payments.refunds.refund import RefundTools
 from onecharge.payments.stripe_events import EventDeferred, PaymentIntentEvent
@@ -107,7 +107,7 @@ _STATES = {
 """What the row becomes."""
 
 _RECOVERED = (Discrepancy.LOST_ROW, Discrepancy.PAID, Discrepancy.PAID_LATE)
-"""A PaymentIntent succeeded that the row does not name, or there is none: its refunds and disputes are unknown, too."""
+"""A PaymentIntent succeeded that the row does not name, or there is none: what followed is unknown, too."""
 
 _CAUSES = {
     Discrepancy.LOST_ROW: Cause.ROW_LOST,
@@ -276,12 +276,13 @@ def _correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools
     if cause := _CAUSES.get(discrepancy):
         tools.report(f"Discrepancy.{discrepancy.name}", cause, discrepancy, payment, intent, order_id=order_id)
     is_own = payment is not None and payment.payment_intent_id == intent.payment_intent_id
-    # A PENDING row may stand for a lost one, which knew of refunds and disputes.
-    if discrepancy in _RECOVERED and not (payment and is_own and payment.state is not PaymentState.PENDING):
+    # A PENDING row may stand for a lost one, which knew of refunds and disputes. A review may be closed by now.
+    is_known = payment and is_own and payment.state is not PaymentState.PENDING and not intent.review
+    if discrepancy in _RECOVERED and not is_known:
         intent = replace(intent, after_charge=tools.steps.look_back(intent, tools))
         about = {"order_id": order_id, "payment_intent_id": intent.payment_intent_id}
-        before = payment.disputes if payment else {}
-        report_disputes(before, intent.after_charge.disputes if intent.after_charge else {}, tools, **about)
+        before = payment.after_charge if payment else AfterCharge()
+        report_after_charge(before, intent.after_charge or AfterCharge(), tools, **about)
     match discrepancy:
         case Discrepancy.LOST_ROW if charged_at:
             _recover(order_id, intent, charged_at, tools)
@@ -332,15 +333,19 @@ def _recover(order_id: str, intent: StripeIntent, charged_at: int, tools: "Recon
         raise RowChanged("there is a row by now")
 
 
-def report_disputes(before: Disputes, now: Disputes, tools: "ReconcileTools", **about: object) -> None:
-    """Raise an alarm for each dispute that newly needs a response."""
-    for dispute_id in new_requests(before, now):
+def report_after_charge(before: AfterCharge, now: AfterCharge, tools: "ReconcileTools", **about: object) -> None:
+    """Raise an alarm for each dispute that newly needs a response, and for a new suspicion."""
+    if now.fraud_suspicion not in (None, before.fraud_suspicion):
+        message = "the charge may be fraud: do not ship, and decide at Stripe"
+        suspicion = now.fraud_suspicion
+        tools.report("FraudSuspected", Cause.FRAUD_SUSPECTED, message, fraud_suspicion=suspicion, **about)
+    for dispute_id in new_requests(before.disputes, now.disputes):
         tools.report(
             "ChargeDisputed",
             Cause.CHARGE_DISPUTED,
             "charge disputed: respond at Stripe",
             dispute_id=dispute_id,
-            dispute_status=now[dispute_id],
+            dispute_status=now.disputes[dispute_id],
             **about,
         )
 
@@ -387,8 +392,8 @@ def refresh(shown: StripeIntent, tools: "ReconcileTools") -> StripeIntent | None
 
 
 def look_back(intent: StripeIntent, tools: "ReconcileTools") -> AfterCharge:
-    """Refunds and disputes of a PaymentIntent that the row did not know of."""
-    return tools.charge.gateway.after_charge(intent.payment_intent_id)
+    """What followed the charge of a PaymentIntent that the row did not know of."""
+    return tools.charge.gateway.after_charge(intent)
 
 
 def _intent_of(response: StripeResponse) -> StripeIntent | None:

@@ -3,6 +3,7 @@
 payment_intent.*          PaymentIntentEvent    a PaymentIntent of ours changed
 charge.refunded           ChargeRefundedEvent   a charge was refunded, in part or in full
 charge.dispute.*          DisputeEvent          a charge was disputed, or its dispute changed
+radar.*, review.*         FraudEvent            the issuer warns of a charge, or its review was opened or closed
 refund.updated, .failed   RefundEvent           a refund changed after it was made
 
 An event is a hint: it may come late, several times, out of order or never. apply_event.py says what follows from it.
@@ -31,9 +32,11 @@ _LISTED_INTENT_TYPES = ("payment_intent.succeeded", "payment_intent.payment_fail
 _INTENT_TYPES = (*_LISTED_INTENT_TYPES, "payment_intent.requires_action")
 _CHARGE_REFUNDED = "charge.refunded"
 _DISPUTE_TYPES = ("charge.dispute.created", "charge.dispute.updated", "charge.dispute.closed")
+_FRAUD_TYPES = ("radar.early_fraud_warning.created", "review.opened", "review.closed")
 _REFUND_TYPES = ("refund.updated", "refund.failed")
-_LISTED_TYPES = (*_LISTED_INTENT_TYPES, _CHARGE_REFUNDED, *_DISPUTE_TYPES, *_REFUND_TYPES)
-EVENT_TYPES = (*_INTENT_TYPES, _CHARGE_REFUNDED, *_DISPUTE_TYPES, *_REFUND_TYPES)
+_OTHER_TYPES = (_CHARGE_REFUNDED, *_DISPUTE_TYPES, *_FRAUD_TYPES, *_REFUND_TYPES)
+_LISTED_TYPES = (*_LISTED_INTENT_TYPES, *_OTHER_TYPES)
+EVENT_TYPES = (*_INTENT_TYPES, *_OTHER_TYPES)
 """Every type that concerns us."""
 
 
@@ -95,6 +98,11 @@ class DisputeEvent(StripeEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FraudEvent(StripeEvent):
+    """The card's issuer warns of a charge, or Stripe has opened or closed its review: Stripe is asked for both."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RefundEvent(StripeEvent):
     """A refund changed after it was made."""
 
@@ -134,6 +142,8 @@ def parse_event(event: Any) -> StripeEvent | None:
         return ChargeRefundedEvent(**about, amount_refunded_minor=made.amount_refunded)
     if event.type in _DISPUTE_TYPES:
         return DisputeEvent(**about)
+    if event.type in _FRAUD_TYPES:
+        return FraudEvent(**about)
     refund_id = metadata_of(made).get("refund_id")
     found = found_refund(made)
     return RefundEvent(

@@ -34,7 +34,9 @@ def with_related_object(event: Any, tools: ChargeTools) -> Any:
         "payment_intent": v1.payment_intents,
         "charge": v1.charges,
         "dispute": v1.disputes,
+        "radar.early_fraud_warning": v1.radar.early_fraud_warnings,
         "refund": v1.refunds,
+        "review": v1.reviews,
     }
     if not tools.rate.retrieves.take(tools.deadline):
         raise EventDeferred("Stripe's rate limit is reached")

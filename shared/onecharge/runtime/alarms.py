@@ -23,6 +23,7 @@ class Cause(StrEnum):
     BALANCE_TOO_LOW = "BalanceTooLow"
     OVERDUE = "Overdue"
     CHARGE_DISPUTED = "ChargeDisputed"
+    FRAUD_SUSPECTED = "FraudSuspected"
     RECONCILE_BEHIND = "ReconcileBehind"
     UNPUBLISHABLE = "Unpublishable"
     NOT_INDEXED = "NotIndexed"

@@ -242,6 +242,7 @@ SICK: dict[str, tuple[Facts, Cause]] = {
     ),
     "the charge is disputed": (paid(intent("succeeded", disputes=[DISPUTE])), Cause.DISPUTED),
     "the row knows of a dispute": (paid(DONE, row={"dispute_status": "needs_response"}), Cause.DISPUTED),
+    "the charge is under review": (paid(DONE, row={"fraud_suspicion": "review"}), Cause.FRAUD_SUSPECTED),
     "republish does not run": (
         stored(republish=RepublishCheckpoint(round_at=NOW - 2 * HOUR, part=99)),
         Cause.JOB_STOPPED,

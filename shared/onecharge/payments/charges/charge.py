@@ -15,13 +15,12 @@ import stripe
 
 from onecharge.contract.events import DO_NOT_TRY_AGAIN
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charges.answers import CHARGE_RULES, ChargeAction
 from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import (
-    CHARGE_RULES,
     Cancel,
     CancelFound,
     CancelReason,
-    ChargeAction,
     Confirm,
     ConfirmResult,
     Create,
@@ -220,14 +219,17 @@ def look_up(row: Payment, created: StripeIntent | Finalize, tools: "ChargeTools"
 
 
 def _with_refunds_and_disputes(found: StripeIntent, tools: "ChargeTools") -> StripeIntent:
-    """With refunds and disputes, if it succeeded: the row that knew of them may be lost."""
+    """With refunds, disputes and suspicion, if it succeeded: the row that knew of them may be lost."""
     if found.status != "succeeded":
         return found
     tools.require_time()
     try:
         refunded = tools.gateway.amount_refunded(found.payment_intent_id)
         tools.require_time()
-        return replace(found, after_charge=AfterCharge(refunded, tools.gateway.disputes(found.payment_intent_id)))
+        disputes = tools.gateway.disputes(found.payment_intent_id)
+        tools.require_time()
+        suspicion = tools.gateway.known_suspicion(found)
+        return replace(found, after_charge=AfterCharge(refunded, disputes, suspicion))
     except (LookupInconclusive, stripe.StripeError) as error:
         raise Release("refunds and disputes not read", alarm=_cause_of(error)) from error
 

@@ -24,7 +24,7 @@ from onecharge.payments.charges.protocol import (
     Payment,
     StripeIntent,
 )
-from onecharge.payments.disputes import AfterCharge, Disputes
+from onecharge.payments.disputes import EARLY_FRAUD_WARNING, REVIEW, AfterCharge, Disputes
 from onecharge.payments.stripe_responses import (
     Failure,
     LookupInconclusive,
@@ -266,9 +266,10 @@ class StripeGateway:
         """When the PaymentIntent, which succeeded, was charged; epoch seconds. Raises stripe.StripeError."""
         return int(self.client.v1.charges.retrieve(str(intent.latest_charge)).created)
 
-    def after_charge(self, payment_intent_id: str) -> AfterCharge:
-        """The refunds and disputes of a PaymentIntent, for a row that did not know of it. Raises as below."""
-        return AfterCharge(self.amount_refunded(payment_intent_id), self.disputes(payment_intent_id))
+    def after_charge(self, intent: StripeIntent) -> AfterCharge:
+        """What followed the charge of a PaymentIntent, for a row that did not know of it. Raises as below."""
+        refunded, disputes = self.amount_refunded(intent.payment_intent_id), self.disputes(intent.payment_intent_id)
+        return AfterCharge(refunded, disputes, self.known_suspicion(intent))
 
     def amount_refunded(self, payment_intent_id: str) -> int:
         """The amount refunded so far in minor units, by us or by hand, without refunds that failed.
@@ -285,6 +286,24 @@ class StripeGateway:
         return {
             each.id: each.status for each in _all_of(self.client.v1.disputes.list, payment_intent=payment_intent_id)
         }
+
+    def fraud_suspicion(self, intent: StripeIntent) -> str | None:
+        """Why a PaymentIntent, as Stripe shows it now, may be fraud; or None. Raises stripe.StripeError.
+
+        Only `approved` ends the suspicion of a review: after another `closed_reason` the money is refunded or disputed,
+        and its event may come later.
+        """
+        v1 = self.client.v1
+        if v1.radar.early_fraud_warnings.list({"payment_intent": intent.payment_intent_id, "limit": 1}).data:
+            return EARLY_FRAUD_WARNING
+        return REVIEW if intent.review and v1.reviews.retrieve(intent.review).closed_reason != "approved" else None
+
+    def known_suspicion(self, intent: StripeIntent) -> str | None:
+        """The same; what the PaymentIntent itself shows, if the API key may not ask. No charge waits for this right."""
+        try:
+            return self.fraud_suspicion(intent)
+        except stripe.PermissionError:
+            return REVIEW if intent.review else None
 
 
 def grouped_terms(order_id: str) -> dict[str, str]:
@@ -350,6 +369,7 @@ def found_intent(intent: Any) -> StripeIntent:
         takes_cards="card" in getattr(intent, "payment_method_types", ("card",)),
         cancellation_reason=getattr(intent, "cancellation_reason", None),
         latest_charge=_id_of(getattr(intent, "latest_charge", None)),
+        review=_id_of(getattr(intent, "review", None)),
         error_code=getattr(error, "decline_code", None) or getattr(error, "code", None) or _failure_of_charge(intent),
         advice_code=advice,
         refused_card=_fingerprint_of(getattr(error, "payment_method", None)) if advice == DO_NOT_TRY_AGAIN else None,

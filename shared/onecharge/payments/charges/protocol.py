@@ -15,15 +15,14 @@ confirmed. docs/protocol.md gives the reason for each rule; lab/specification ex
     unfinished   of a row: PENDING, REQUIRES_ACTION, or a cancellation is requested. The reconciler visits it
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import ClassVar, Self
 
 from onecharge.contract.events import NO_ATTEMPT_LEFT, OrderPlaced
 from onecharge.contract.states import PaymentState
-from onecharge.payments.disputes import AfterCharge, Disputes, new_requests
-from onecharge.payments.stripe_responses import ResponseKind
+from onecharge.payments.disputes import REVIEW, AfterCharge, Disputes, new_requests
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS
 from onecharge.runtime.alarms import Cause
 
@@ -115,6 +114,7 @@ class Payment:
     """Finalize.code of its last final state."""
     amount_refunded_minor: int = 0
     disputes: Disputes = field(default_factory=dict)
+    fraud_suspicion: str | None = None
     correlation_id: str = ""
     key_was_misused: bool = False
     """Never stored: in this delivery a key of the order turned out to have created a PaymentIntent with other
@@ -132,6 +132,11 @@ class Payment:
     @property
     def currency(self) -> str:
         return self.request.currency
+
+    @property
+    def after_charge(self) -> AfterCharge:
+        """What the row knows of what followed the charge."""
+        return AfterCharge(self.amount_refunded_minor, self.disputes, self.fraud_suspicion)
 
     @property
     def log_fields(self) -> dict[str, object]:
@@ -174,6 +179,8 @@ class StripeIntent:
     """False: card payments are not active for the account, and Stripe has filtered them out silently."""
     cancellation_reason: str | None = None
     latest_charge: str | None = None
+    review: str | None = None
+    """The id of its review, which may be closed (Stripe API reference, "The PaymentIntent object", `review`)."""
     error_code: str | None = None
     """Of `last_payment_error`: Stripe's decline code, or its error code. If an update has cleared it, of the latest
     charge. None if neither says that a confirm has failed."""
@@ -218,54 +225,6 @@ class CancelReason(StrEnum):
     ABANDONED = "abandoned"
 
 
-# ---------------------------------------------------------------- what a response means that is not a PaymentIntent
-
-
-class ChargeAction(Enum):
-    """What follows from a response."""
-
-    RETRY = auto()
-    """The result is unknown: release the lease, and back off."""
-    RETRIEVE = auto()
-    """Retrieve the PaymentIntent: its status decides, not the response."""
-    NEXT_KEY = auto()
-    """The key is answered like this forever. A create: the next generation. A confirm: retrieve; undecided: abandon."""
-    DECLINE = auto()
-    """Finalize as DECLINED, with a code that a shop can show: another card is another attempt."""
-    LOOK_UP = auto()
-    """A create: the next generation, after a lookup at any age. A confirm: retrieve."""
-    REFUSE = auto()
-    """No retry helps unless we change something: retry for an hour with an alarm, then NEEDS_REVIEW."""
-
-
-@dataclass(frozen=True)
-class ChargeRule:
-    """What follows from one kind of response."""
-
-    action: ChargeAction
-    alarm: Cause | None = None
-    """Why a person has to see it, if so."""
-
-
-CHARGE_RULES: Mapping[ResponseKind, ChargeRule] = {
-    ResponseKind.NO_ANSWER: ChargeRule(ChargeAction.RETRY),
-    ResponseKind.OTHER_OBJECT: ChargeRule(ChargeAction.RETRY, alarm=Cause.STRIPE_INCONCLUSIVE),
-    ResponseKind.RETRYABLE: ChargeRule(ChargeAction.RETRY),
-    ResponseKind.STORED_FAILURE: ChargeRule(ChargeAction.NEXT_KEY),
-    # The same request was refused before, with its alarm; if its cause is still there, the next key's request says so.
-    ResponseKind.STORED_REFUSAL: ChargeRule(ChargeAction.NEXT_KEY),
-    ResponseKind.DECLINED: ChargeRule(ChargeAction.RETRIEVE),
-    ResponseKind.PAYMENT_METHOD_REFUSED: ChargeRule(ChargeAction.DECLINE),
-    ResponseKind.AMOUNT_REFUSED: ChargeRule(ChargeAction.DECLINE),
-    ResponseKind.UNEXPECTED_STATE: ChargeRule(ChargeAction.RETRIEVE),
-    ResponseKind.OTHER_PARAMETERS: ChargeRule(ChargeAction.LOOK_UP, alarm=Cause.REQUEST_REFUSED),
-    ResponseKind.API_KEY_REPLACED: ChargeRule(ChargeAction.RETRY),
-    ResponseKind.ACCOUNT: ChargeRule(ChargeAction.RETRY, alarm=Cause.STRIPE_ACCOUNT),
-    ResponseKind.NOT_FOUND: ChargeRule(ChargeAction.RETRY, alarm=Cause.STRIPE_ACCOUNT),
-    ResponseKind.INVALID: ChargeRule(ChargeAction.REFUSE, alarm=Cause.REQUEST_REFUSED),
-}
-
-
 # ---------------------------------------------------------------- what follows
 
 
@@ -284,12 +243,16 @@ class Finalize:
     stripe_message: str | None = field(default=None, repr=False)
     stripe_request_id: str | None = None
     after_charge: AfterCharge | None = None
+    fraud_suspicion: str | None = None
+    """REVIEW if Stripe opened a review with the charge, which was made just now; otherwise `after_charge` says it."""
 
     @property
     def alarm(self) -> Cause | None:
         """Why a person has to see it, if so."""
         if self.after_charge and new_requests({}, self.after_charge.disputes):
             return Cause.CHARGE_DISPUTED
+        if self.fraud_suspicion or (self.after_charge and self.after_charge.fraud_suspicion):
+            return Cause.FRAUD_SUSPECTED
         if self.state is not PaymentState.NEEDS_REVIEW:
             return None
         return Cause.MONEY_DIFFERS if self.code in (MONEY_DIFFERS, SEVERAL_SUCCEEDED) else Cause.NEEDS_REVIEW
@@ -437,7 +400,7 @@ def decide_after_lookup(
 
 
 def _finalize(state: PaymentState, intent: StripeIntent, refused_cards: tuple[str, ...] = ()) -> Finalize:
-    declined = state is PaymentState.DECLINED
+    declined, is_paid = state is PaymentState.DECLINED, state is PaymentState.SUCCEEDED
     return Finalize(
         state,
         payment_intent_id=intent.payment_intent_id,
@@ -447,7 +410,9 @@ def _finalize(state: PaymentState, intent: StripeIntent, refused_cards: tuple[st
         refused_cards=(*refused_cards, intent.refused_card) if declined and intent.refused_card else (),
         # Also for REQUIRES_ACTION: a later attempt takes the row over, and must not take the failed charge for its own.
         declined_charge_id=intent.latest_charge if state in UNPAID_STATES else None,
-        after_charge=intent.after_charge if state is PaymentState.SUCCEEDED else None,
+        after_charge=intent.after_charge if is_paid else None,
+        # No further request for a fresh order. If it is closed by now, its event is read once more.
+        fraud_suspicion=REVIEW if is_paid and intent.review and not intent.after_charge else None,
     )
 
 

@@ -23,7 +23,7 @@ from onecharge.payments.charges.protocol import (
     Payment,
     StripeIntent,
 )
-from onecharge.payments.disputes import AfterCharge, Disputes, status_of
+from onecharge.payments.disputes import AfterCharge, status_of
 from onecharge.payments.leases import (
     LEASE_IS_FREE,
     ROW_IS_NEW,
@@ -232,12 +232,10 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         changes = Changes({"amount_refunded_minor": ":refunded"}, {"refunded": amount_refunded_minor})
         return self._write_if_unchanged(payment, changes, now=now)
 
-    def record_disputes(self, payment: Payment, disputes: Disputes, *, now: int) -> bool:
-        """Write the PaymentIntent's disputes, and the status that counts; False if the row has changed since."""
-        changes = Changes(
-            {"disputes": ":disputes", "dispute_status": ":status"},
-            {"disputes": disputes, "status": status_of(disputes)},
-        )
+    def record_after_charge(self, payment: Payment, after: AfterCharge, *, now: int) -> bool:
+        """Write what followed the charge, and the dispute's status that counts; False if the row has changed since."""
+        known = _known_of(after)
+        changes = Changes({name: f":{name}" for name in known}, known, _unknown_of(after))
         return self._write_if_unchanged(payment, changes, now=now)
 
     def unfinished(
@@ -321,6 +319,7 @@ def payment_of(item: Mapping[str, Any]) -> Payment:
         code=values.get("decline_code"),
         amount_refunded_minor=values.get("amount_refunded_minor", 0),
         disputes=values.get("disputes", {}),
+        fraud_suspicion=values.get("fraud_suspicion"),
         correlation_id=values["correlation_id"],
     )
 
@@ -336,6 +335,7 @@ def final_changes(final: Finalize, now: int) -> Changes:
         "refused_cards": final.refused_cards or None,
         "stripe_message": final.stripe_message,
         "stripe_request_id": final.stripe_request_id,
+        "fraud_suspicion": final.fraud_suspicion,
         **_known_of(final.after_charge),
     }
     given = {name: value for name, value in optional.items() if value is not None}
@@ -347,9 +347,9 @@ def final_changes(final: Finalize, now: int) -> Changes:
     if final.payment_intent_id is not None and final.declined_charge_id is None:
         # The former charge is of this PaymentIntent, which shows none any more.
         removes.append("declined_charge_id")
-    if final.after_charge is not None and not final.after_charge.disputes:
+    if final.after_charge is not None:
         # The former ones are of another PaymentIntent.
-        removes += ["disputes", "dispute_status"]
+        removes += _unknown_of(final.after_charge)
     if final.state is PaymentState.REQUIRES_ACTION:
         return Changes(sets, values, removes)
     values["expires_at"] = now + RETENTION_SECONDS
@@ -384,11 +384,17 @@ def recovered_item(
 
 
 def _known_of(after: AfterCharge | None) -> dict[str, Any]:
-    """The attributes of refunds and disputes."""
+    """The attributes of refunds, disputes and suspicion."""
     if after is None:
         return {}
     disputed = {"disputes": after.disputes, "dispute_status": status_of(after.disputes)} if after.disputes else {}
-    return {"amount_refunded_minor": after.amount_refunded_minor, **disputed}
+    suspected = {"fraud_suspicion": after.fraud_suspicion} if after.fraud_suspicion else {}
+    return {"amount_refunded_minor": after.amount_refunded_minor, **disputed, **suspected}
+
+
+def _unknown_of(after: AfterCharge) -> list[str]:
+    """The attributes that say nothing of it."""
+    return sorted({"disputes", "dispute_status", "fraud_suspicion"} - _known_of(after).keys())
 
 
 def _key(order_id: str) -> dict[str, str]:
