@@ -77,6 +77,8 @@ def plan(seen: Seen, wanted: Wanted) -> list[Step]:
         raise Problem("WebOrigin: a user pool takes http only for http://localhost (Amazon Cognito, callback URLs)")
     if given.get("Profile") == "live" and "AlarmEmail" not in given:
         raise Problem("Profile=live without AlarmEmail: who gets the alarms? (AlarmEmail= if it is really nobody)")
+    if given.get("Profile") == "live" and not given.get("JwtIssuer") and "SelfSignUp" not in given:
+        raise Problem("Profile=live without SelfSignUp=true or false: may anybody sign up? docs/guides/card-testing.md")
     has_secrets = wanted.secret_names.keys() <= given.keys() or bool(seen.stored_key and seen.has_webhook_secret)
     is_live = given.get("Profile") == "live"
     if key := seen.stored_key or (wanted.functions_key or wanted.deploying_key if not has_secrets else ""):

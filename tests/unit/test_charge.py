@@ -604,6 +604,15 @@ def test_a_card_that_must_not_be_tried_again_is_known_by_another_name(shop: Shop
     assert shop.outcome == ("SUCCEEDED", "pi_0")
 
 
+def test_the_share_of_declines_is_measured(shop: Shop) -> None:
+    """One sample a payment: 1 if it is declined, 0 if it succeeds."""
+    shop.deliver(payment_method=NO_FUNDS)
+    shop.deliver("b")
+    shop.deliver("c", payment_method=ASKS_FOR_ACTION)
+    samples: list[Any] = [each for each in shop.counted if each == "DeclinedShare"]
+    assert [(each.value, each.dimensions) for each in samples] == [(value, ({"of": "payments"},)) for value in (1, 0)]
+
+
 def test_no_charge_waits_for_the_right_to_read_warnings(shop: Shop) -> None:
     """The API key may not ask Radar. The charge whose worker died is finalized all the same."""
     shop.crash_after("confirm")

@@ -257,6 +257,8 @@ def _report(row: LeasedRow, final: Outcome, instruments: Instruments) -> None:
     instruments.count(f"{row.subject}.{final.state}")
     if final.state == "SUCCEEDED":
         count_money(instruments, row.subject, row.amount_minor, row.currency)
+    if row.subject == "Payment" and final.state in ("SUCCEEDED", "DECLINED"):
+        instruments.count(Metric("DeclinedShare", {"of": "payments"}, value=int(final.state == "DECLINED")))
     _log(row, f"{row.subject.lower()} finalized", instruments, row=shown(row), **_log_fields_of(final))
 
 
