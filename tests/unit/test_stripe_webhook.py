@@ -608,7 +608,8 @@ def test_a_review_is_a_suspicion_until_it_is_approved(
 
 
 def test_no_approval_ends_an_early_fraud_warning(endpoint: Endpoint) -> None:
-    """The issuer does not withdraw it. It is an alarm before it is written, also beside a review."""
+    """The issuer does not withdraw it. It is an alarm before it is written, also beside a review; a dispute repeats
+    none."""
     endpoint.paid()
     endpoint.send(endpoint.stripe.reviewed("pi_0"))
     endpoint.counted.clear()
@@ -617,6 +618,9 @@ def test_no_approval_ends_an_early_fraud_warning(endpoint: Endpoint) -> None:
     for event in (endpoint.stripe.reviewed("pi_0", "approved"), thin(endpoint.stripe.webhooks[-2])):
         assert endpoint.send(event) == 200
         assert endpoint.row()["fraud_suspicion"] == "early_fraud_warning"
+    alarms = endpoint.counted.count("Alarm")
+    assert endpoint.send(endpoint.stripe.disputed("pi_0", "under_review")) == 200
+    assert endpoint.counted.count("Alarm") == alarms
 
 
 def test_a_payment_at_the_bank_is_published_with_its_review(endpoint: Endpoint) -> None:
