@@ -215,7 +215,8 @@ class Listed:
         return SimpleNamespace(data=[], has_more=False)
 
     def retrieve(self, payment_intent_id: str) -> Any:
-        return SimpleNamespace(id=payment_intent_id, status="succeeded", amount=1099, currency="eur")
+        given = {"id": payment_intent_id, "status": "succeeded", "amount": 1099, "currency": "eur"}
+        return SimpleNamespace(**given, metadata=SimpleNamespace(to_dict=lambda: {"order_id": ORDER_ID}))
 
 
 def found_in(listed: Listed, monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -336,17 +336,14 @@ def _recover(order_id: str, intent: StripeIntent, charged_at: int, tools: "Recon
 def report_after_charge(before: AfterCharge, now: AfterCharge, tools: "ReconcileTools", **about: object) -> None:
     """Raise an alarm for each dispute that newly needs a response, and for a new suspicion."""
     if now.fraud_suspicion not in (None, before.fraud_suspicion):
-        message = "the charge may be fraud: do not ship, and decide at Stripe"
-        suspicion = now.fraud_suspicion
-        tools.report("FraudSuspected", Cause.FRAUD_SUSPECTED, message, fraud_suspicion=suspicion, **about)
+        about_it = {**about, "fraud_suspicion": now.fraud_suspicion}
+        tools.report("FraudSuspected", Cause.FRAUD_SUSPECTED, "do not ship, and decide at Stripe", **about_it)
     for dispute_id in new_requests(before.disputes, now.disputes):
         tools.report(
             "ChargeDisputed",
             Cause.CHARGE_DISPUTED,
             "charge disputed: respond at Stripe",
-            dispute_id=dispute_id,
-            dispute_status=now.disputes[dispute_id],
-            **about,
+            **{**about, "dispute_id": dispute_id, "dispute_status": now.disputes[dispute_id]},
         )
 
 
