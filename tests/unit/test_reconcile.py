@@ -76,6 +76,7 @@ def test_what_stripe_has_decided_is_finalized(
     counted = shop.run(after_seconds=UNATTENDED_SECONDS)
     assert (shop.state(), counted[f"Reconciled.{state}"]) == (state, 1)
     assert counted["Alarm"] == (state is PaymentState.NEEDS_REVIEW)
+    assert counted["DeclinedShare"] == (state in (PaymentState.SUCCEEDED, PaymentState.DECLINED))
     if state in (PaymentState.DECLINED, PaymentState.REQUIRES_ACTION):
         shop.deliver(attempt=2)
         assert shop.state() is PaymentState.SUCCEEDED

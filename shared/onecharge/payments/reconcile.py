@@ -41,7 +41,7 @@ from onecharge.payments.refunds.refund import RefundTools
 from onecharge.payments.stripe_events import EventDeferred, PaymentIntentEvent
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind, classify
 from onecharge.payments.time_bounds import RETENTION_SECONDS
-from onecharge.payments.work import Release, count_money
+from onecharge.payments.work import Release, count_end
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import is_outage
 from onecharge.runtime.metrics import Alarm
@@ -352,8 +352,7 @@ def _write(payment: Payment, final: Finalize, tools: "ReconcileTools") -> None:
     if not tools.charge.store.finalize_unclaimed(payment, final, now=instruments.now()):
         raise RowChanged("the row has changed since it was read")
     instruments.count(f"Reconciled.{final.state}")
-    if final.state is PaymentState.SUCCEEDED:
-        count_money(instruments, payment.subject, payment.amount_minor, payment.currency)
+    count_end(instruments, payment, final.state)
     about: dict[str, Any] = {**payment.log_fields, "payment_intent_id": final.payment_intent_id, "state": final.state}
     instruments.log("payment finalized as Stripe shows it", **about)
 

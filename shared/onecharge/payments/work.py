@@ -219,6 +219,14 @@ def count_money(instruments: Instruments, subject: str, amount_minor: int, curre
         instruments.count(Metric("MoneyRefunded", dimensions, value=amount_minor))
 
 
+def count_end(instruments: Instruments, row: LeasedRow, state: str) -> None:
+    """Count the money of a row that has ended; of a payment, also whether it is declined, whoever finalizes it."""
+    if state == "SUCCEEDED":
+        count_money(instruments, row.subject, row.amount_minor, row.currency)
+    if row.subject == "Payment" and state in ("SUCCEEDED", "DECLINED"):
+        instruments.count(Metric("DeclinedShare", {"of": "payments"}, value=int(state == "DECLINED")))
+
+
 def _wait(instruments: Instruments, event: CloudEvent[Any], held: HeldByAnother, lease_seconds: int) -> Disposition:
     """The message stays in the queue: if the lease owner crashes, its next delivery claims the row."""
     seconds = held.lease_expires_at - instruments.now() + 1
@@ -255,10 +263,7 @@ def _release[Row: LeasedRow, Final](
 
 def _report(row: LeasedRow, final: Outcome, instruments: Instruments) -> None:
     instruments.count(f"{row.subject}.{final.state}")
-    if final.state == "SUCCEEDED":
-        count_money(instruments, row.subject, row.amount_minor, row.currency)
-    if row.subject == "Payment" and final.state in ("SUCCEEDED", "DECLINED"):
-        instruments.count(Metric("DeclinedShare", {"of": "payments"}, value=int(final.state == "DECLINED")))
+    count_end(instruments, row, final.state)
     _log(row, f"{row.subject.lower()} finalized", instruments, row=shown(row), **_log_fields_of(final))
 
 
