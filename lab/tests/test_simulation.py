@@ -66,6 +66,7 @@ MET_RARELY = {
         "stripe confirm: processing",
         "charged after DECLINED",
         "reconciler: Discrepancy.PAID_LATE",
+        "reconciler: Discrepancy.LOST_ROW",
         "stripe events: drop before",
     ),
 }
