@@ -85,7 +85,7 @@ def test_an_order_that_is_paid_at_the_bank_is_finalized(endpoint: Endpoint) -> N
     """Within the request of the webhook."""
     assert endpoint.send(endpoint.paid_at_the_bank()) == 200
     assert (endpoint.payment().state, endpoint.payment().payment_intent_id) == (PaymentState.SUCCEEDED, "pi_0")
-    assert endpoint.counted == ["Reconciled.SUCCEEDED", "MoneyCharged", "EventProcessed"]
+    assert endpoint.counted == ["Reconciled.SUCCEEDED", "MoneyCharged", "DeclinedShare", "EventProcessed"]
 
 
 def test_a_failed_authentication_is_a_decline(endpoint: Endpoint) -> None:
@@ -155,8 +155,8 @@ def test_a_late_success_is_written_over_a_decline(endpoint: Endpoint) -> None:
     endpoint.counted.clear()
     assert [endpoint.send(event) for _ in range(2)] == [200, 200]
     assert endpoint.payment().state is PaymentState.SUCCEEDED
-    written = ["Discrepancy.PAID_LATE", "Alarm", "Reconciled.SUCCEEDED", "MoneyCharged", "EventProcessed"]
-    assert endpoint.counted == [*written, "EventProcessed"]
+    ended = ["Reconciled.SUCCEEDED", "MoneyCharged", "DeclinedShare", "EventProcessed"]
+    assert endpoint.counted == ["Discrepancy.PAID_LATE", "Alarm", *ended, "EventProcessed"]
 
 
 def test_a_lost_row_is_recovered(endpoint: Endpoint) -> None:
