@@ -75,12 +75,12 @@ def plan(seen: Seen, wanted: Wanted) -> list[Step]:
         raise Problem("JwtIssuer needs JwtAudience: which of the issuer's access tokens are for this API?")
     if given.get("WebOrigin", "").startswith("http://127.0.0.1") and not given.get("JwtIssuer"):
         raise Problem("WebOrigin: a user pool takes http only for http://localhost (Amazon Cognito, callback URLs)")
-    if given.get("Profile") == "live" and "AlarmEmail" not in given:
+    is_live = given.get("Profile") == "live"
+    if is_live and "AlarmEmail" not in given:
         raise Problem("Profile=live without AlarmEmail: who gets the alarms? (AlarmEmail= if it is really nobody)")
-    if given.get("Profile") == "live" and not given.get("JwtIssuer") and "SelfSignUp" not in given:
+    if is_live and not given.get("JwtIssuer") and "SelfSignUp" not in given:
         raise Problem("Profile=live without SelfSignUp=true or false: may anybody sign up? docs/guides/card-testing.md")
     has_secrets = wanted.secret_names.keys() <= given.keys() or bool(seen.stored_key and seen.has_webhook_secret)
-    is_live = given.get("Profile") == "live"
     if key := seen.stored_key or (wanted.functions_key or wanted.deploying_key if not has_secrets else ""):
         _refuse_key(key, wanted.deploying_key, is_live)
     elif not has_secrets:

@@ -41,15 +41,14 @@ class RepeatGuard:
         except client.exceptions.TransactionCanceledException as canceled:
             reasons = canceled.response["CancellationReasons"]
             # First of all the retry of an order that is stored: its purchase may be marked by a later one.
-            earlier = self.orders.find(order.order_id)
+            if earlier := self.orders.find(order.order_id):
+                return earlier
             marked: Mapping[str, Any] = reasons[1].get("Item", {})
-            if earlier is None and marked:
+            if marked:
                 raise self._repeated(marked["order_id"]["S"]) from None
-            if earlier is None and any(reason["Code"] == "TransactionConflict" for reason in reasons):
+            if any(reason["Code"] == "TransactionConflict" for reason in reasons):
                 raise try_again("Another request orders the same at this moment.") from None
-            if earlier is None:
-                raise
-            return earlier
+            raise
         return None
 
     def _mark(self, order: StoredOrder, now: int, *, again: bool) -> "PutTypeDef":
