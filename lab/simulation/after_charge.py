@@ -1,7 +1,8 @@
-"""What happens to a charge afterwards: refunds by hand, disputes, and a second charge by another integration.
+"""What happens to a charge afterwards: refunds by hand, disputes, suspicions, and charges by another integration.
 
 The events of these come with those of the charge, in any order, repeated or late, while rows are lost at any step. At
-the end the row has Stripe's sum of refunds and Stripe's disputes, and a review of two charges is left by no event.
+the end the row has Stripe's sum of refunds, Stripe's disputes and suspicion; a review of two charges is left by no
+event, and a stranger's charge in the order's transfer group is nobody's.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,8 +12,12 @@ from lab.simulation.choices import Choices, SeededChoices
 from lab.simulation.service import PAID, REVIEW, RowKey, RowView, row_key_of_intent
 from lab.simulation.world import Scenario, Violation, World
 from onecharge.contract.events import OrderPlacedEvent
-from onecharge.payments.charges.protocol import SEVERAL_SUCCEEDED
+from onecharge.payments.charges.protocol import GROUPED_TERMS, SEVERAL_SUCCEEDED
+from onecharge.payments.disputes import EARLY_FRAUD_WARNING
+from onecharge.payments.disputes import REVIEW as REVIEW_OPEN
 from onecharge.runtime.dynamodb import from_item
+from stripe_standin import radar
+from stripe_standin.charges import Charge
 from stripe_standin.payment_intents import PaymentIntent, emit_change
 from tests.shop.dynamodb import Item
 
@@ -27,6 +32,7 @@ class AfterChargeWorld(World):
         self.acts = 0
         self.charged_twice: set[RowKey] = set()
         self.charges_twice = False
+        self.has_strangers = False
         super().__post_init__()
 
     def _let_others_act(self) -> None:
@@ -38,6 +44,11 @@ class AfterChargeWorld(World):
         charge = charges[self.choices.pick(len(charges))]
         if self.charges_twice and row_key_of_intent(charge) not in self.charged_twice:
             self._charge_again(charge)
+        elif self.has_strangers and self.acts == 1:
+            self._group_a_stranger(charge)
+        elif review := self._open_review_of(charge):
+            self._note(f"{charge.id} is approved", fault="approved")
+            radar.close_review(self.stripe.ours, review.id, "approved")
         elif self.choices.pick(2):
             self._refund(charge)
         else:
@@ -56,6 +67,20 @@ class AfterChargeWorld(World):
         self.charged_twice.add(row_key_of_intent(charge))
         self.stripe.ours.all(PaymentIntent)[again.id] = again
         emit_change(self.stripe.ours, again, "succeeded")
+
+    def _group_a_stranger(self, charge: PaymentIntent) -> None:
+        """Another integration groups a charge of its own by our order's id."""
+        ours = self.stripe.ours
+        other = replace(charge, id=f"{charge.id}_other", created=self.time, metadata={"order_id": "theirs"})
+        charged = ours.all(Charge)[charge.latest_charge or ""]
+        ours.all(PaymentIntent)[other.id] = other
+        ours.all(Charge)[f"{charged.id}_other"] = replace(charged, id=f"{charged.id}_other", payment_intent=other.id)
+        self._note(f"{other.id} is in its transfer group", fault="a stranger in the transfer group")
+        emit_change(ours, other, "succeeded")
+
+    def _open_review_of(self, charge: PaymentIntent) -> radar.Review | None:
+        reviews = self.stripe.ours.all(radar.Review)
+        return next((each for each in reviews.values() if each.intent is charge and not each.closed_reason), None)
 
     def _may_need_review(self, key: RowKey) -> bool:
         return key in self.charged_twice or super()._may_need_review(key)
@@ -91,6 +116,14 @@ class AfterChargeWorld(World):
         disputes = {each.id: each.status for each in self.stripe.disputes if each.charge.payment_intent == named}
         if row.get("disputes", {}) != disputes:
             raise Violation(f"the row says other than {disputes} of {named}", self.timeline)
+        suspicion = self._suspicion_of(self.stripe.ours.all(PaymentIntent)[named])
+        if row.get("fraud_suspicion") != suspicion:
+            raise Violation(f"the row says other than {suspicion} of {named}", self.timeline)
+
+    def _suspicion_of(self, charge: PaymentIntent) -> str | None:
+        if any(each.intent is charge for each in self.stripe.ours.all(radar.EarlyFraudWarning).values()):
+            return EARLY_FRAUD_WARNING
+        return REVIEW_OPEN if self._open_review_of(charge) else None
 
 
 # ---------------------------------------------------------------- scenarios
@@ -111,6 +144,10 @@ SCENARIOS: Mapping[str, Scenario] = {
     "refunds and disputes, rows lost at any step": replace(_PLAIN, row_loss_probability=0.01),
     "refunds and disputes, thin events, rows lost between deliveries": replace(_PLAIN, lose_rows=True),
     "charged twice, rows lost between deliveries": replace(_PLAIN, lose_rows=True, search_lag_seconds=600),
+    "suspected of fraud, rows lost between deliveries": replace(
+        _PLAIN, orders=(("pm_card_riskLevelElevated",), ("pm_card_createIssuerFraudRecord",)), lose_rows=True
+    ),
+    "strangers in the transfer group, rows lost between deliveries": replace(_PLAIN, redeliveries=3, lose_rows=True),
 }
 """Each of them once."""
 
@@ -124,5 +161,8 @@ def after_charge_world(
     choices: Choices = SeededChoices(number)
     world = AfterChargeWorld(SCENARIOS[name], choices, mutate)
     world.charges_twice = name.startswith("charged twice")
+    world.has_strangers = name.startswith("strangers")
+    if world.has_strangers:
+        world.service.use_terms(GROUPED_TERMS)
     world.service.sends_thin_events = "thin events" in name
     return world

@@ -412,6 +412,9 @@ MUTANTS: Mapping[str, Mutate] = {
     "every decline is this attempt's": _deciding(_every_decline_is_ours),
     "a PaymentIntent that takes no cards is confirmed": _stepping(create=_confirms_what_takes_no_cards),
     "a decline whose error was cleared is tried again": _stepping(confirm=_believes_the_last_error),
+    "a refused card is tried again": _stepping(
+        confirm=lambda row, tools: confirm(replace(row, refused_cards=()), tools)
+    ),
     "a decline is tried again": _deciding(_no_decline_ends_an_attempt),
     "a stored failure taken for an answer": _takes(ResponseKind.STORED_FAILURE, for_=ResponseKind.DECLINED),
     "a replayed refusal is sent again": _takes(ResponseKind.STORED_REFUSAL, for_=ResponseKind.ACCOUNT),

@@ -6,7 +6,7 @@ from lab.simulation.world import Scenario
 from tests.shop.builders import DAY
 
 _GOOD, _DECLINED, _3DS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
-_UNKNOWN, _FICKLE = "pm_unknown", "pm_fickle"
+_UNKNOWN, _FICKLE, _LOST_CARD = "pm_unknown", "pm_fickle", "pm_card_visa_chargeDeclinedLostCard"
 
 _ONE_ATTEMPT = {
     # The same message twice, then again after hours or days, with the row lost meanwhile.
@@ -64,6 +64,15 @@ _SEVERAL_ATTEMPTS = {
         crash_probability=0.05,
         redeliveries=1,
         redrive_probability=0.2,
+    ),
+    # A card that its issuer advised not to try again.
+    "a refused card again": Scenario(
+        orders=((_LOST_CARD, _LOST_CARD, _GOOD),),
+        copies=1,
+        fault_probability=0.1,
+        crash_probability=0.05,
+        jump_probability=0.05,
+        redrive_probability=0.1,
     ),
     # A card that is now declined, now pays: a second confirm would be a second chance.
     "a fickle card, zombies": Scenario(

@@ -35,7 +35,7 @@ from lab.simulation.service import (
     row_key_of,
     row_key_of_intent,
 )
-from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
+from onecharge.contract.events import DO_NOT_TRY_AGAIN, CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Consumer, Disposition
@@ -265,7 +265,7 @@ class WatchedStripe(ShopStripe):
     def tried(self, account: Account, intent: PaymentIntent, request: Request, response: Response) -> None:
         super().tried(account, intent, request, response)
         if response.status == 402:
-            self.io.declined_at_stripe.add(_attempt_of(intent, request))
+            self.io.declines(*_attempt_of(intent, request), response.body["error"].get("advice_code"))
 
 
 def _attempt_of(intent: PaymentIntent, request: Request) -> tuple[str, int | str]:
@@ -385,6 +385,8 @@ class World(BaseWorld):
         """By order and attempt."""
         self.declined_at_stripe: set[tuple[str, int | str]] = set()
         """By order and attempt."""
+        self.refused_cards: dict[tuple[str, str], int] = {}
+        """By order and test card, whichever PaymentMethod it was: the attempt that was advised not to try it again."""
         self.confirm_keys: dict[tuple[str, int], str] = {}
         """By PaymentIntent and attempt."""
         self.secrets_out: set[str] = set()
@@ -561,7 +563,9 @@ class World(BaseWorld):
             for intent in self._intents_of(row.key)
             for key in intent.confirmed_under
         )
-        if not asked and not self._is_given_up(row.key) and self._card_of(order_id, row.attempt) in (*CARDS, FICKLE):
+        card = self._card_of(order_id, row.attempt)
+        may_be_asked = card in (*CARDS, FICKLE) and (order_id, card) not in self.refused_cards
+        if not asked and not self._is_given_up(row.key) and may_be_asked:
             self.broken = f"attempt {row.attempt} is {row.state}, and Stripe was never asked"
 
     def _is_excused(self, order_id: str) -> bool:
@@ -576,7 +580,7 @@ class World(BaseWorld):
     def _is_given_up(self, key: RowKey) -> bool:
         """Whether Stripe itself has canceled a PaymentIntent of it after a decline: nothing charges it any more."""
         intents = self._intents_of(key)
-        return any(each.cancellation_reason == "automatic" and each.last_payment_error for each in intents)
+        return any(each.cancellation_reason == "automatic" and each.latest_charge for each in intents)
 
     def _may_need_review(self, key: RowKey) -> bool:
         """Whether there is something that no rule can decide."""
@@ -597,6 +601,14 @@ class World(BaseWorld):
         is_again = is_open and attempt != BY_CUSTOMER and (order_id, attempt) in self.declined_at_stripe
         if is_again and not self._is_excused(order_id):
             self.broken = f"attempt {attempt} of {order_id} is declined, and its card is tried again"
+
+    def declines(self, order_id: str, attempt: int | str, advice: str | None) -> None:
+        """Stripe has declined a confirm."""
+        self.declined_at_stripe.add((order_id, attempt))
+        if advice == DO_NOT_TRY_AGAIN and isinstance(attempt, int):
+            first = self.refused_cards.setdefault((order_id, self._card_of(order_id, attempt)), attempt)
+            if first != attempt and not self._is_excused(order_id):
+                self.broken = f"attempt {attempt} of {order_id} tries a card again, though its issuer advised not to"
 
     def confirms(self, intent_id: str, key: str) -> None:
         """The worker that runs sends a confirm."""

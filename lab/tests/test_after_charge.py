@@ -1,4 +1,4 @@
-"""Refunds by hand, disputes and second charges: the row ends as Stripe shows them, whatever is lost or comes late."""
+"""Refunds by hand, disputes, suspicions and others' charges: the row ends as Stripe shows them, whatever is lost."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,9 +10,9 @@ from lab.simulation.after_charge import after_charge_world
 from lab.simulation.explore import explored
 from lab.simulation.stored import is_caught
 from lab.simulation.world import World
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import Payment, StripeIntent
-from onecharge.payments.disputes import AfterCharge, Disputes
+from onecharge.payments.charges.gateway import StripeGateway, found_intent
+from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
+from onecharge.payments.disputes import REVIEW, AfterCharge, Disputes
 from onecharge.payments.reconcile import Discrepancy, ReconcileTools, find_discrepancy, look_back
 
 SCHEDULES, SCHEDULES_NIGHTLY = 200, 4_000
@@ -20,12 +20,13 @@ SCHEDULES_FOR_A_MUTANT = 3_000
 MET = {
     *("refunded by hand", "disputed", "charged twice", "row lost", "crash after the effect"),
     *("webhook: ChargeDisputed", "reconciler: ChargeDisputed", "webhook: ChargeRefunded"),
+    *("approved", "a stranger in the transfer group", "webhook: FraudSuspected"),
     *("webhook: Discrepancy.LOST_ROW", "charged twice: SUCCEEDED", "charged twice: NEEDS_REVIEW"),
 }
 """Everything that such a schedule may meet."""
 
 
-def test_a_row_ends_with_stripes_refunds_and_disputes(is_nightly: bool) -> None:
+def test_a_row_ends_with_stripes_refunds_disputes_and_suspicion(is_nightly: bool) -> None:
     """Whichever events come when; and no event ends a review of two charges."""
     findings = explored(range(SCHEDULES_NIGHTLY if is_nightly else SCHEDULES), after_charge_world)
     assert not findings.violations, findings.violations[0]
@@ -50,6 +51,19 @@ class _ForgetsWhatFollowed(StripeGateway):
 class _ReadsOneDispute(StripeGateway):
     def disputes(self, payment_intent_id: str) -> Disputes:
         return dict(list(super().disputes(payment_intent_id).items())[:1])
+
+
+class _AsksNobody(StripeGateway):
+    def fraud_suspicion(self, intent: StripeIntent) -> str | None:
+        return REVIEW if intent.review else None
+
+
+class _TrustsTheGroup(StripeGateway):
+    def find_payment_intents(self, request: FrozenRequest, **given: Any) -> list[StripeIntent]:
+        grouped = self.client.v1.charges.list({"transfer_group": request.order_id}).data
+        found = [found_intent(self.client.v1.payment_intents.retrieve(str(each.payment_intent))) for each in grouped]
+        strangers = [replace(each, order_id=request.order_id) for each in found if each.order_id != request.order_id]
+        return super().find_payment_intents(request, **given) + strangers
 
 
 def _recovers_without_looking_back(world: World) -> None:
@@ -78,6 +92,8 @@ MUTANTS: Mapping[str, Callable[[World], None]] = {
     "a row that stands for a lost one is taken for what it says": _believes_a_row_that_stands_for_a_lost_one,
     "an order placed again has no refunds and disputes": _asking(_ForgetsWhatFollowed),
     "one dispute taken for all": _asking(_ReadsOneDispute),
+    "a suspicion is what the PaymentIntent shows": _asking(_AsksNobody),
+    "a stranger's charge in the transfer group is the order's": _asking(_TrustsTheGroup),
     "an event ends a review of two charges": _ends_any_review,
 }
 

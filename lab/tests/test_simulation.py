@@ -157,7 +157,7 @@ def test_a_message_redriven_on_day_13_charges_no_second_time(row_is_lost: bool) 
 def test_a_violation_is_shown_as_short_as_can_be() -> None:
     """The same invariant breaks, and what does not matter to it is gone."""
     mutate = MUTANTS["id stored after the confirm"]
-    name, violation = caught(5000, 1, mutate).violations[0]
+    name, violation = caught(5000, 2, mutate).violations[0]
     shortest = minimal(name, mutate)
     assert shortest.what == violation.what
     assert len(shortest.timeline) < len(violation.timeline)

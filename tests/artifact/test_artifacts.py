@@ -28,7 +28,13 @@ class Context:
     function_name = memory_limit_in_mb = invoked_function_arn = aws_request_id = "artifact"
     get_remaining_time_in_millis = lambda self: 30000
 for line in sys.stdin:
-    print(json.dumps(handler(json.loads(line), Context())), file=out, flush=True)
+    event = json.loads(line)
+    answer = handler(event, Context())
+    failed = [each["itemIdentifier"] for each in (answer or {}).get("batchItemFailures", [])]
+    if failed:  # Delivered again, as SQS does: the stack's webhook may have finalized the payment first.
+        event["Records"] = [record for record in event["Records"] if record["messageId"] in failed]
+        answer = handler(event, Context())
+    print(json.dumps(answer), file=out, flush=True)
 """
 
 
