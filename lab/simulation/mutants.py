@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,15 @@ from onecharge.payments.charges.protocol import (
 )
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.leases import Claim, Claimed
-from onecharge.payments.reconcile import Discrepancy, find_discrepancy
+from onecharge.payments.reconcile import (
+    Discrepancy,
+    ReconcileTools,
+    RowChanged,
+    _correct,
+    find_discrepancy,
+    reconcile_event,
+)
+from onecharge.payments.stripe_events import PaymentIntentEvent
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind
 from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
 from reconcile.run import REREAD_SECONDS
@@ -36,11 +45,11 @@ from reconcile.run import REREAD_SECONDS
 # ---------------------------------------------------------------- how a part is replaced
 
 
-def _stepping(**steps: Any) -> Mutate:
-    """`charge` takes these steps instead of its own; the reconciler shares `decide`."""
+def _replacing(function: Callable[..., Any], mutant: Callable[..., Any]) -> Mutate:
+    """Whoever calls the function calls this one."""
 
     def mutate(world: World) -> None:
-        world.service.steps = replace(world.service.steps, **steps)
+        world.service.replaced[function] = mutant
 
     return mutate
 
@@ -51,7 +60,7 @@ def _deciding(mutant: Callable[[Payment, StripeIntent, ConfirmResult], Decision]
     def decided(payment: Payment, intent: StripeIntent | None, confirm_result: ConfirmResult) -> Decision:
         return mutant(payment, intent, confirm_result) if intent else decide(payment, intent, confirm_result)
 
-    return _stepping(decide=decided)
+    return _replacing(decide, decided)
 
 
 def _storing(mutant: type[PaymentStore]) -> Mutate:
@@ -348,15 +357,6 @@ def dlq_after_three_receives(world: World) -> None:
     world.max_receive_count = 3
 
 
-def _reconciling(**steps: Any) -> Mutate:
-    """Webhooks and the reconciler take these steps instead of their own."""
-
-    def mutate(world: World) -> None:
-        world.service.reconcile_steps = replace(world.service.reconcile_steps, **steps)
-
-    return mutate
-
-
 def events_are_read_once(world: World) -> None:
     """Each run lists from where the last one ended, by that one's clock."""
     v1 = world.service.gateway.client.v1
@@ -368,6 +368,12 @@ def events_are_read_once(world: World) -> None:
     events = SimpleNamespace(**{**vars(v1.events), "list": listed})
     client = SimpleNamespace(v1=SimpleNamespace(**{**vars(v1), "events": events}))
     world.service.gateway = replace(world.service.gateway, client=client)  # type: ignore[arg-type]
+
+
+def _believes_the_event(event: PaymentIntentEvent, tools: ReconcileTools) -> None:
+    """What it shows is taken for what holds now."""
+    with suppress(RowChanged):
+        _correct(event.order_id, tools.charge.store.read(event.order_id), event.intent, tools)
 
 
 def _late_truth_is_ignored(payment: Payment | None, intent: StripeIntent, **given: Any) -> Discrepancy:
@@ -383,37 +389,37 @@ MUTANTS: Mapping[str, Mutate] = {
     "id stored without the lease": _without(
         f"{_AS_OWNER} AND attribute_not_exists(payment_intent_id)", f"{_AS_OWNER} AND payment_intent_id = :replaced"
     ),
-    "id stored after the confirm": _stepping(create=_confirms_before_it_is_stored),
+    "id stored after the confirm": _replacing(create, _confirms_before_it_is_stored),
     "finalize without the lease": _storing(_FinalizesAsAnybody),
     "finalize without the attempt": _storing(_FinalizesAnyAttempt),
     "finalized over a request to cancel": _without(" AND attribute_not_exists(cancel_requested_at)"),
-    "finalized before it is confirmed": _stepping(confirm=_finalizes_first),
+    "finalized before it is confirmed": _replacing(confirm, _finalizes_first),
     "what the message says is charged": _storing(_FreezesAnew),
     "a random key for each create": _with_keys("create", _random),
     "a random key for each confirm": _with_keys("confirm", _random),
     "a second confirm key: one for each message": _with_keys("confirm", _of_the_message),
-    "no lookup past 22 hours": _stepping(look_up=lambda *_: None),
-    "lookup only for a new row": _stepping(look_up=_looks_up_for_new_rows),
+    "no lookup past 22 hours": _replacing(look_up, lambda *_: None),
+    "lookup only for a new row": _replacing(look_up, _looks_up_for_new_rows),
     "the list alone taken for complete": _asking(_OnlyListsAnHour),
     "a lookup that ends early taken for complete": _with_little_time(_StopsEarly),
     "one page of the list taken for complete": _asking(_OnlyListsAPage),
-    "what was found is adopted": _stepping(create=_adopts),
-    "what is found stays open": _stepping(decide_after_lookup=_leaves_it_open),
-    "what is found canceled is no trace": _stepping(decide_after_lookup=_sees_no_trace),
+    "what was found is adopted": _replacing(create, _adopts),
+    "what is found stays open": _replacing(decide_after_lookup, _leaves_it_open),
+    "what is found canceled is no trace": _replacing(decide_after_lookup, _sees_no_trace),
     "abandoned taken for canceled": _deciding(_abandoned_is_canceled),
     "the next generation after a person canceled": _deciding(_goes_on_after_a_person),
     "the next generation after Stripe gave up": _deciding(_goes_on_after_stripe),
-    "what is found canceled by hand is passed over": _stepping(decide_after_lookup=_passes_over_by_hand),
+    "what is found canceled by hand is passed over": _replacing(decide_after_lookup, _passes_over_by_hand),
     "CANCELED without Stripe's word": _deciding(_canceled_without_stripe),
     "canceled for the customer as abandoned": _asking(_CancelsAsAbandoned),
     "a request to cancel is overlooked": _deciding(_overlooks_the_request),
     "a generation beside processing": _deciding(_beside_processing),
-    "the next generation without canceling": _stepping(cancel=_goes_on_without_canceling),
+    "the next generation without canceling": _replacing(cancel, _goes_on_without_canceling),
     "every decline is this attempt's": _deciding(_every_decline_is_ours),
-    "a PaymentIntent that takes no cards is confirmed": _stepping(create=_confirms_what_takes_no_cards),
-    "a decline whose error was cleared is tried again": _stepping(confirm=_believes_the_last_error),
-    "a refused card is tried again": _stepping(
-        confirm=lambda row, tools: confirm(replace(row, refused_cards=()), tools)
+    "a PaymentIntent that takes no cards is confirmed": _replacing(create, _confirms_what_takes_no_cards),
+    "a decline whose error was cleared is tried again": _replacing(confirm, _believes_the_last_error),
+    "a refused card is tried again": _replacing(
+        confirm, lambda row, tools: confirm(replace(row, refused_cards=()), tools)
     ),
     "a decline is tried again": _deciding(_no_decline_ends_an_attempt),
     "a stored failure taken for an answer": _takes(ResponseKind.STORED_FAILURE, for_=ResponseKind.DECLINED),
@@ -424,9 +430,9 @@ MUTANTS: Mapping[str, Mutate] = {
     "duplicates acknowledged under a live lease": _acknowledging(RetryAfter),
     "unknown outcomes acknowledged": _acknowledging(BackOff),
     "reconciled without the revision": _without("revision = :revision"),
-    "an event is taken for what holds now": _reconciling(refresh=lambda shown, _: shown),
+    "an event is taken for what holds now": _replacing(reconcile_event, _believes_the_event),
     "events are read once": events_are_read_once,
-    "late truth is ignored": _reconciling(find_discrepancy=_late_truth_is_ignored),
+    "late truth is ignored": _replacing(find_discrepancy, _late_truth_is_ignored),
     "to the DLQ after three receives": dlq_after_three_receives,
 }
 """Each has to be caught; `make mutants` says after how many schedules."""

@@ -14,7 +14,6 @@ from lab.simulation.world import Scenario, Violation, World
 from onecharge.contract.refunds import RefundRequestedEvent, RefundState
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.refunds.gateway import StripeRefunds
-from onecharge.payments.refunds.refund import RefundSteps
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.parallel import one_after_another
@@ -101,7 +100,6 @@ class RefundWorld(World):
         self.spent: set[str] = set()
         # What mutants break.
         self.gateway: type[StripeRefunds] = StripeRefunds
-        self.refund_steps = RefundSteps()
         self.consumer = Consumer(
             model=RefundRequestedEvent,
             handle=self._refund,
@@ -119,7 +117,7 @@ class RefundWorld(World):
     def _refund(self, event: RefundRequestedEvent) -> Disposition:
         """A delivery, through a client of the account that the API key is of when it begins."""
         gateway, store = self.gateway(self.clients[self.stripe.account]), RefundStore(self.service.dynamodb, REFUNDS)
-        tools = refund_tools(store, gateway, self.service._instruments(self.met), steps=self.refund_steps)
+        tools = refund_tools(store, gateway, self.service._instruments(self.met))
         return refund_charge(event, tools, self.service.store)
 
     def _stripe_sends(self, probability: float) -> bool:

@@ -12,12 +12,12 @@ from get_payment.payment import PaymentView, intent_to_confirm
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.apply_event import apply_event
-from onecharge.payments.charges.charge import ChargeTools, Steps
+from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FrozenRequest, StripeIntent
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.reconcile import OUTAGES, ReconcileSteps, ReconcileTools
+from onecharge.payments.reconcile import OUTAGES, ReconcileTools
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_events import NewestReceived, Received, parse_event
@@ -148,11 +148,10 @@ class SimulatedPayments:
         self.bounds = BOUNDS
         self.store = PaymentStore(dynamodb, PAYMENTS)
         self.gateway: StripeGateway = HurriedGateway(stripe_client, parallel=one_after_another, hurry=self._is_late)
-        self.steps = Steps()
-        """Of `charge`, which mutants replace."""
+        self.replaced: dict[Callable[..., Any], Callable[..., Any]] = {}
+        """The functions that a mutant replaces, wherever they are called, and what by."""
         self.rate = NO_RATE_LIMIT
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
-        self.reconcile_steps = ReconcileSteps()
         self.apply_event = apply_event
         self.sends_thin_events = False
         self.alarmed: Callable[[], None] = dynamodb.io.alarmed
@@ -217,17 +216,7 @@ class SimulatedPayments:
         return Instruments(self.clock, SILENT, count)
 
     def _tools(self, bounds: TimeBounds, report: Callable[[str], None] = SILENT) -> ChargeTools:
-        return charge_tools(
-            self.store,
-            self.gateway,
-            self._instruments(report),
-            bounds=bounds,
-            steps=self.steps,
-        )
+        return charge_tools(self.store, self.gateway, self._instruments(report), bounds=bounds)
 
     def _reconcile_tools(self, bounds: TimeBounds, report: Callable[[str], None]) -> ReconcileTools:
-        def refund_canceled_order(*_: object) -> None:
-            report("CanceledOrderCharged")
-
-        steps = replace(self.reconcile_steps, refund_canceled_order=refund_canceled_order)
-        return reconcile_tools(self._tools(bounds, report), RefundStore(self.dynamodb, REFUNDS), steps)
+        return reconcile_tools(self._tools(bounds, report), RefundStore(self.dynamodb, REFUNDS))

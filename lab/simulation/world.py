@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 from greenlet import greenlet
 
 from lab.simulation.choices import Choices
+from lab.simulation.replaced import replaced
 from lab.simulation.service import (
     CANCELED,
     DECLINED,
@@ -105,18 +106,23 @@ class Schedule(Protocol):
     unusual: list[str]
     """What happened out of the ordinary: faults, crashes, days that pass."""
 
+    @property
+    def service(self) -> SimulatedPayments: ...
+
     def run(self) -> None:
         """Raises Violation when an invariant breaks."""
 
 
 def violation_of(world: Schedule) -> Violation | None:
-    """What the schedule comes to."""
-    try:
-        world.run()
-    except Violation as violation:
-        violation.unusual = world.unusual
-        return violation
-    return None
+    """What the schedule comes to. A violation counts only if each function that is replaced was called."""
+    found = None
+    with replaced(world.service.replaced) as calls:
+        try:
+            world.run()
+        except Violation as violation:
+            violation.unusual, found = world.unusual, violation
+    assert found is None or calls.keys() == {each.__name__ for each in world.service.replaced}, f"unbroken, and {found}"
+    return found
 
 
 @dataclass

@@ -67,7 +67,7 @@ class _TrustsTheGroup(StripeGateway):
 
 
 def _recovers_without_looking_back(world: World) -> None:
-    world.service.reconcile_steps = replace(world.service.reconcile_steps, look_back=lambda *_: None)
+    world.service.replaced[look_back] = lambda *_: None
 
 
 def _believes_a_row_that_stands_for_a_lost_one(world: World) -> None:
@@ -77,14 +77,14 @@ def _believes_a_row_that_stands_for_a_lost_one(world: World) -> None:
         row = tools.charge.store.read(str(intent.order_id))
         return None if row and row.payment_intent_id == intent.payment_intent_id else look_back(intent, tools)
 
-    world.service.reconcile_steps = replace(world.service.reconcile_steps, look_back=looked_back)
+    world.service.replaced[look_back] = looked_back
 
 
 def _ends_any_review(world: World) -> None:
     def found(payment: Payment | None, intent: StripeIntent, **given: Any) -> Discrepancy:
         return find_discrepancy(replace(payment, code=None) if payment else None, intent, **given)
 
-    world.service.reconcile_steps = replace(world.service.reconcile_steps, find_discrepancy=found)
+    world.service.replaced[find_discrepancy] = found
 
 
 MUTANTS: Mapping[str, Callable[[World], None]] = {

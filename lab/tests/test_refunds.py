@@ -19,7 +19,6 @@ from onecharge.payments.apply_event import apply_event
 from onecharge.payments.reconcile import ReconcileTools
 from onecharge.payments.refunds.gateway import RefundResponse, StripeRefunds
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund, RefundDecision, decide
-from onecharge.payments.refunds.refund import RefundSteps
 from onecharge.payments.stripe_events import ChargeRefundedEvent, RefundEvent, StripeEvent
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from tests.shop.builders import HOUR
@@ -195,7 +194,7 @@ def a_spent_key_is_sent_again(world: RefundWorld) -> None:
     def forgetful(row: Refund, *given: Any, **named: Any) -> RefundDecision:
         return decide(replace(row, key_spent_at=None), *given, **named)
 
-    world.refund_steps = RefundSteps(decide=forgetful)
+    world.service.replaced[decide] = forgetful
 
 
 def a_replayed_refusal_is_sent_again(world: RefundWorld) -> None:
@@ -204,14 +203,14 @@ def a_replayed_refusal_is_sent_again(world: RefundWorld) -> None:
             failure = replace(failure, kind=ResponseKind.ACCOUNT)
         return decide(row, *given, failure=failure, **named)
 
-    world.refund_steps = RefundSteps(decide=stubborn)
+    world.service.replaced[decide] = stubborn
 
 
 def open_claims_do_not_count(world: RefundWorld) -> None:
     def hasty(row: Refund, *given: Any, **named: Any) -> RefundDecision:
         return decide(replace(row, open_claims=1), *given, **named)
 
-    world.refund_steps = RefundSteps(decide=hasty)
+    world.service.replaced[decide] = hasty
 
 
 def whoever_lost_its_lease_writes(world: RefundWorld) -> None:

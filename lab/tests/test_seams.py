@@ -15,7 +15,7 @@ from onecharge.orders.transitions import CLOSE
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.leases import Claim, Superseded
-from onecharge.payments.reconcile import ReconcileSteps
+from onecharge.payments.reconcile import look_up_row
 from ops.resolutions import Resolution
 from ops.review import resolve
 
@@ -64,7 +64,7 @@ def _restore_emits_nothing(world: SeamWorld) -> None:
 
 
 def _not_looked_up(world: SeamWorld) -> None:
-    world.service.reconcile_steps = ReconcileSteps(look_up=lambda payment, tools: None)
+    world.service.replaced[look_up_row] = lambda payment, tools: None
 
 
 def _declined_is_left_open(world: SeamWorld) -> None:

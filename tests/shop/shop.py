@@ -25,10 +25,10 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import cancel_payment
 from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
+from onecharge.payments.charges.protocol import FrozenRequest, Payment
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.reconcile import ReconcileSteps, ReconcileTools, reconcile_row
+from onecharge.payments.reconcile import ReconcileTools, reconcile_row
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.refund import RefundTools
@@ -128,16 +128,12 @@ class Shop:
     """What `restore lookups` has set."""
     requires_action_seconds: int = REQUIRES_ACTION_SECONDS
     rate: Any = NO_RATE_LIMIT
-    refund_failing: Callable[[], Exception] | None = None
-    """Why the charge of a canceled order cannot be refunded now."""
     parallel: Parallel = one_after_another
     """How a run of the reconciler handles several rows."""
     seconds_a_request: float = 0
     """What each request to Stripe takes of that run's time."""
     counted: list[str] = field(default_factory=list)
     gauges: dict[str, float] = field(default_factory=dict)
-    refunded_as_canceled: list[tuple[str, str]] = field(default_factory=list)
-    """The canceled orders and their PaymentIntents that were refunded."""
 
     def __post_init__(self) -> None:
         self.io = ShopIo(T0 + 1)
@@ -191,14 +187,8 @@ class Shop:
 
     def reconcile_tools(self) -> ReconcileTools:
         """What an event, or a row, is reconciled with from now on."""
-        steps = ReconcileSteps(refund_canceled_order=self._refund_canceled_order)
         seconds = self.requires_action_seconds
-        return reconcile_tools(self.tools(), self.refund_store, steps, requires_action_seconds=seconds)
-
-    def _refund_canceled_order(self, payment: Payment, intent: StripeIntent, _: object) -> None:
-        if self.refund_failing:
-            raise self.refund_failing()
-        self.refunded_as_canceled.append((payment.request.order_id, intent.payment_intent_id))
+        return reconcile_tools(self.tools(), self.refund_store, requires_action_seconds=seconds)
 
     # ------------------------------------------------------------ the order service's messages
 

@@ -5,13 +5,13 @@ from enum import StrEnum
 from typing import Any
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.charge import ChargeTools, Steps
+from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.reconcile import ReconcileSteps, ReconcileTools
+from onecharge.payments.reconcile import ReconcileTools
 from onecharge.payments.refunds.gateway import StripeRefunds
-from onecharge.payments.refunds.refund import RefundSteps, RefundTools
+from onecharge.payments.refunds.refund import RefundTools
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.time_bounds import TimeBounds
 from tests.shop.builders import BOUNDS
@@ -68,7 +68,6 @@ def charge_tools(
     bounds: TimeBounds = BOUNDS,
     rate: Any = NO_RATE_LIMIT,
     look_up_placed_before: int = 0,
-    steps: Steps | None = None,
 ) -> ChargeTools:
     """What one delivery that begins now charges with."""
     return ChargeTools(
@@ -79,7 +78,6 @@ def charge_tools(
         lease_seconds=bounds.lease_seconds,
         deadline=bounds.deadline(instruments.clock()),
         look_up_placed_before=look_up_placed_before,
-        steps=steps or Steps(),
     )
 
 
@@ -89,7 +87,6 @@ def refund_tools(
     instruments: Instruments,
     *,
     bounds: TimeBounds = BOUNDS,
-    steps: RefundSteps | None = None,
 ) -> RefundTools:
     """What one delivery that begins now refunds with."""
     return RefundTools(
@@ -99,14 +96,12 @@ def refund_tools(
         rate=NO_RATE_LIMIT,
         lease_seconds=bounds.lease_seconds,
         deadline=bounds.deadline(instruments.clock()),
-        steps=steps or RefundSteps(),
     )
 
 
 def reconcile_tools(
     charge: ChargeTools,
     refunds: RefundStore,
-    steps: ReconcileSteps | None = None,
     *,
     requires_action_seconds: int = REQUIRES_ACTION_SECONDS,
 ) -> ReconcileTools:
@@ -119,4 +114,4 @@ def reconcile_tools(
         lease_seconds=charge.lease_seconds,
         deadline=charge.deadline,
     )
-    return ReconcileTools(charge, refund, requires_action_seconds, steps or ReconcileSteps())
+    return ReconcileTools(charge, refund, requires_action_seconds)

@@ -9,8 +9,7 @@ it may be a restored one. An alarm is raised before the row is written: once the
 event of the same change raises none.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -20,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.answers import CHARGE_RULES
 from onecharge.payments.charges.cancel import finish_cancellation
-from onecharge.payments.charges.charge import ChargeTools
+from onecharge.payments.charges.charge import ChargeTools, look_up
 from onecharge.payments.charges.gateway import StripeResponse
 from onecharge.payments.charges.protocol import (
     MONEY_DIFFERS,
@@ -32,6 +31,7 @@ from onecharge.payments.charges.protocol import (
     FrozenRequest,
     Payment,
     StripeIntent,
+    decide,
     is_stopped_by_hand,
     review_of_stopped,
 )
@@ -188,7 +188,7 @@ def reconcile_event(event: PaymentIntentEvent, tools: "ReconcileTools") -> None:
         payment = tools.charge.store.read(event.order_id)
         if tools.compare(payment, event.intent) is Discrepancy.NONE:
             return
-        intent = tools.steps.refresh(event.intent, tools)
+        intent = retrieve(payment_intent_id, tools)
         if intent is None and payment is not None and payment.payment_intent_id == payment_intent_id:
             # The event and the row name it: our API key belongs to another account.
             raise EventDeferred(_UNKNOWN, cause=Cause.STRIPE_ACCOUNT)
@@ -221,7 +221,7 @@ def reconcile_row(payment: Payment, tools: "ReconcileTools") -> bool:
     if payment.state is PaymentState.DECLINED or _is_attended(payment, tools):
         return True
     if payment.payment_intent_id is None:
-        return _finish_unattended(payment, tools.steps.look_up(payment, tools), tools)
+        return _finish_unattended(payment, look_up_row(payment, tools), tools)
     intent = retrieve(payment.payment_intent_id, tools)
     if intent is None:
         tools.report("RowUnknownToStripe", Cause.STRIPE_ACCOUNT, _UNKNOWN, payment)
@@ -230,9 +230,7 @@ def reconcile_row(payment: Payment, tools: "ReconcileTools") -> bool:
         return True
     if payment.state is PaymentState.REQUIRES_ACTION:
         return True
-    return _finish_unattended(
-        payment, tools.charge.steps.decide(payment, intent, ConfirmResult.OF_ANOTHER_WORKER), tools
-    )
+    return _finish_unattended(payment, decide(payment, intent, ConfirmResult.OF_ANOTHER_WORKER), tools)
 
 
 def _is_attended(payment: Payment, tools: "ReconcileTools") -> bool:
@@ -241,11 +239,11 @@ def _is_attended(payment: Payment, tools: "ReconcileTools") -> bool:
     return payment.state is PaymentState.PENDING and tools.charge.instruments.clock() < attended_until
 
 
-def look_up(payment: Payment, tools: "ReconcileTools") -> Finalize | None:
+def look_up_row(payment: Payment, tools: "ReconcileTools") -> Finalize | None:
     """What follows from the order's PaymentIntents for a row that names none; those that are open are canceled."""
     nothing_created = Finalize(PaymentState.PENDING)
     try:
-        return tools.charge.steps.look_up(payment, nothing_created, tools.charge)
+        return look_up(payment, nothing_created, tools.charge)
     except Release as release:
         raise EventDeferred(release.why, cause=release.alarm) from release
 
@@ -279,7 +277,7 @@ def _correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools
     # A PENDING row may stand for a lost one, which knew of refunds and disputes. A review may be closed by now.
     is_known = payment and is_own and payment.state is not PaymentState.PENDING and not intent.review
     if discrepancy in _RECOVERED and not is_known:
-        intent = replace(intent, after_charge=tools.steps.look_back(intent, tools))
+        intent = replace(intent, after_charge=look_back(intent, tools))
         about = {"order_id": order_id, "payment_intent_id": intent.payment_intent_id}
         before = payment.after_charge if payment else AfterCharge()
         report_after_charge(before, intent.after_charge or AfterCharge(), tools, **about)
@@ -289,7 +287,7 @@ def _correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools
         case Discrepancy.EXPIRED if payment:
             _expire(order_id, payment, intent, tools)
         case Discrepancy.PAID_AFTER_CANCEL if payment:
-            tools.steps.refund_canceled_order(payment, intent, tools.refund)
+            refund_canceled_order(payment, intent, tools.refund)
         case Discrepancy.STOPPED if payment:
             _write(payment, review_of_stopped(intent), tools)
         case _ if payment and discrepancy in _STATES:
@@ -322,7 +320,7 @@ def _recover(order_id: str, intent: StripeIntent, charged_at: int, tools: "Recon
     # An older one that succeeded would have been found before this one was confirmed. So its own time is early enough
     # for an account without search, and what it lists is complete.
     age_is_known = replace(tools, charge=replace(tools.charge, look_up_placed_before=0))
-    found = tools.steps.look_up(nameless, age_is_known)
+    found = look_up_row(nameless, age_is_known)
     review = SEVERAL_SUCCEEDED if found and found.code == SEVERAL_SUCCEEDED else None
     if review:
         twice = Discrepancy.PAID_TWICE
@@ -382,11 +380,6 @@ def retrieve(payment_intent_id: str, tools: "ReconcileTools") -> StripeIntent | 
     return _intent_of(tools.charge.gateway.retrieve(payment_intent_id))
 
 
-def refresh(shown: StripeIntent, tools: "ReconcileTools") -> StripeIntent | None:
-    """A PaymentIntent that an event shows, as it is now."""
-    return retrieve(shown.payment_intent_id, tools)
-
-
 def look_back(intent: StripeIntent, tools: "ReconcileTools") -> AfterCharge:
     """What followed the charge of a PaymentIntent that the row did not know of."""
     return tools.charge.gateway.after_charge(intent)
@@ -401,17 +394,6 @@ def _intent_of(response: StripeResponse) -> StripeIntent | None:
 
 
 @dataclass(frozen=True)
-class ReconcileSteps:
-    """The steps of reconciling, by name: the simulation replaces one to see that a broken protocol is caught."""
-
-    find_discrepancy: Callable[..., Discrepancy] = find_discrepancy
-    look_back: Callable[[StripeIntent, "ReconcileTools"], AfterCharge | None] = look_back
-    refresh: Callable[[StripeIntent, "ReconcileTools"], StripeIntent | None] = refresh
-    refund_canceled_order: Callable[[Payment, StripeIntent, RefundTools], object] = refund_canceled_order
-    look_up: Callable[[Payment, "ReconcileTools"], Finalize | None] = look_up
-
-
-@dataclass(frozen=True)
 class ReconcileTools:
     """What one event or one row is reconciled with."""
 
@@ -419,11 +401,10 @@ class ReconcileTools:
     refund: RefundTools
     requires_action_seconds: int
     """How long a customer may take to authenticate."""
-    steps: ReconcileSteps = field(default_factory=ReconcileSteps)
 
     def compare(self, payment: Payment | None, intent: StripeIntent) -> Discrepancy:
         """How the row differs from the PaymentIntent at this moment."""
-        return self.steps.find_discrepancy(
+        return find_discrepancy(
             payment,
             intent,
             now=self.charge.instruments.clock(),

@@ -9,7 +9,7 @@ as pure functions; payments/work.py finalizes the row as `charge` says, or relea
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import stripe
 
@@ -24,7 +24,6 @@ from onecharge.payments.charges.protocol import (
     Confirm,
     ConfirmResult,
     Create,
-    Decision,
     Finalize,
     Payment,
     StripeIntent,
@@ -54,28 +53,27 @@ def charge(row: Payment, tools: "ChargeTools") -> Finalize:
         Release: nothing more can be done now. The next delivery continues, under the same idempotency keys.
         WriteRefused: another worker has claimed the row, or has stored another PaymentIntent.
     """
-    steps = tools.steps
     confirm_result = ConfirmResult.UNANSWERED
-    intent = steps.retrieve(row.payment_intent_id, tools) if row.payment_intent_id else None
+    intent = retrieve(row.payment_intent_id, tools) if row.payment_intent_id else None
     for _ in range(STEPS_MAX):
-        match steps.decide(row, intent, confirm_result):
+        match decide(row, intent, confirm_result):
             case Finalize() as final:
                 return final
             case Wait():
                 raise Release("Stripe is processing it")
             case Cancel(reason, payment_intent_id):
-                intent = steps.cancel(payment_intent_id, reason, tools)
+                intent = cancel(payment_intent_id, reason, tools)
             case Confirm():
-                intent, confirm_result, refusal = steps.confirm(row, tools)
+                intent, confirm_result, refusal = confirm(row, tools)
                 if refusal and intent.is_open:
                     return refusal
             case Create(generation):
-                created = steps.create(row, generation, tools)
+                created = create(row, generation, tools)
                 if isinstance(created, SpentKey):
                     row, intent = created.next_row(row, generation), None
                     continue
                 if tools.keys_may_be_forgotten(row):
-                    found = steps.look_up(row, created, tools)
+                    found = look_up(row, created, tools)
                     if found:
                         return found
                 if isinstance(created, Finalize):
@@ -205,11 +203,11 @@ def look_up(row: Payment, created: StripeIntent | Finalize, tools: "ChargeTools"
     found = [_with_refunds_and_disputes(each, tools) for each in found]
     own_id = own.payment_intent_id if own else None
     others = {intent.payment_intent_id: intent for intent in found if intent.payment_intent_id != own_id}
-    decision = tools.steps.decide_after_lookup(row, own, list(others.values()))
+    decision = decide_after_lookup(row, own, list(others.values()))
     if isinstance(decision, CancelFound):
         for each in decision.payment_intent_ids:
-            others[each] = tools.steps.cancel(each, CancelReason.ABANDONED, tools)
-        decision = tools.steps.decide_after_lookup(row, own, list(others.values()))
+            others[each] = cancel(each, CancelReason.ABANDONED, tools)
+        decision = decide_after_lookup(row, own, list(others.values()))
     match decision:
         case Wait():
             raise Release("Stripe is processing it")
@@ -253,21 +251,6 @@ def cancel(payment_intent_id: str, reason: CancelReason, tools: "ChargeTools") -
 
 
 @dataclass(frozen=True)
-class Steps:
-    """The steps of `charge`, by name: the simulation replaces one to see that a broken protocol is caught."""
-
-    decide: Callable[[Payment, StripeIntent | None, ConfirmResult], Decision] = decide
-    create: Callable[[Payment, int, "ChargeTools"], StripeIntent | SpentKey | Finalize] = create
-    look_up: Callable[[Payment, StripeIntent | Finalize, "ChargeTools"], Finalize | None] = look_up
-    decide_after_lookup: Callable[
-        [Payment, StripeIntent | None, list[StripeIntent]], Finalize | CancelFound | Wait | None
-    ] = decide_after_lookup
-    confirm: Callable[[Payment, "ChargeTools"], tuple[StripeIntent, ConfirmResult, Finalize | None]] = confirm
-    retrieve: Callable[[str, "ChargeTools"], StripeIntent] = retrieve
-    cancel: Callable[[str, CancelReason, "ChargeTools"], StripeIntent] = cancel
-
-
-@dataclass(frozen=True)
 class ChargeTools:
     """What one delivery charges with."""
 
@@ -281,7 +264,6 @@ class ChargeTools:
     look_up_placed_before: int
     """Epoch seconds. An order that was placed earlier is looked up at any age: after a restore of both services' tables
     it may have been placed again, so that its age is unknown."""
-    steps: Steps = field(default_factory=Steps)
 
     def write_payment_intent(self, row: Payment, payment_intent_id: str, generation: int) -> Payment:
         """Store the PaymentIntent's id; returns the row. Raises WriteRefused."""

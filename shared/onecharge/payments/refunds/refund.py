@@ -8,8 +8,7 @@ look up ──► none: send ──► finalize             a fresh refund: thre
 Only this module sends requests that refund. payments/work.py finalizes the row as `refund` says, or releases its lease.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import stripe
 
@@ -22,7 +21,6 @@ from onecharge.payments.refunds.protocol import (
     LookUpLater,
     Refund,
     RefundAction,
-    RefundDecision,
     Send,
     decide,
     kind_of,
@@ -44,8 +42,7 @@ def refund(row: Refund, tools: "RefundTools") -> FinalizeRefund:
         Release: nothing more can be done now. The next delivery looks up again.
         WriteRefused: the lease is lost before a later key was used.
     """
-    steps = tools.steps
-    decision = steps.decide(row, steps.look_up(row, tools), now=tools.instruments.now())
+    decision = decide(row, look_up(row, tools), now=tools.instruments.now())
     for _ in range(KEYS_MAX):
         if not isinstance(decision, Send):
             break
@@ -53,15 +50,15 @@ def refund(row: Refund, tools: "RefundTools") -> FinalizeRefund:
             # Before the request: whoever claims the row after this worker was killed knows that the key may be used.
             row = tools.store.write_key_number(row, decision.key_number)
         row = replace(row, key_number=decision.key_number)
-        response = steps.send(row, tools)
+        response = send(row, tools)
         failure = response.failure
         is_retried = failure and REFUND_RULES[kind_of(failure)].action is RefundAction.RETRY
         if response.refund and not response.is_replay:
             found = [response.refund]
         else:
             # A replay proves that the refund was created, not its status; a refusal, only what this request met.
-            found = [] if is_retried else steps.look_up(row, tools)
-        decision = steps.decide(row, found, now=tools.instruments.now(), failure=failure)
+            found = [] if is_retried else look_up(row, tools)
+        decision = decide(row, found, now=tools.instruments.now(), failure=failure)
         if decision == Send(row.key_number):
             why = "Stripe does not show the refund that it says it has created"
             raise Release(why, alarm=Cause.STRIPE_INCONCLUSIVE)
@@ -102,15 +99,6 @@ def send(row: Refund, tools: "RefundTools") -> RefundResponse:
 
 
 @dataclass(frozen=True)
-class RefundSteps:
-    """The steps of `refund`, by name: the simulation replaces one to see that a broken protocol is caught."""
-
-    look_up: Callable[[Refund, "RefundTools"], list[FoundRefund]] = look_up
-    decide: Callable[..., RefundDecision] = decide
-    send: Callable[[Refund, "RefundTools"], RefundResponse] = send
-
-
-@dataclass(frozen=True)
 class RefundTools:
     """What one delivery refunds with."""
 
@@ -121,7 +109,6 @@ class RefundTools:
     lease_seconds: int
     deadline: float
     """Epoch seconds, after which no further request to Stripe is begun."""
-    steps: RefundSteps = field(default_factory=RefundSteps)
 
     def require_time(self) -> None:
         """Raises Release if no request to Stripe may be begun anymore."""
