@@ -15,8 +15,8 @@ from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import REFUND_OUTCOMES
 from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.transitions import WAITING
+from onecharge.payments.answers import ANSWERS
 from onecharge.payments.apply_event import RefundDiscrepancy, find_refund_discrepancy
-from onecharge.payments.charges.answers import CHARGE_RULES
 from onecharge.payments.charges.protocol import (
     UNPAID_STATES,
     ConfirmResult,
@@ -87,7 +87,7 @@ def _stripe(facts: Facts) -> Iterator[Finding]:
     if not facts.stripe.was_asked:
         return
     if failure is not None:
-        is_ours = CHARGE_RULES[failure.kind].alarm
+        is_ours = ANSWERS[failure.kind].charge_alarm
         cause = Cause.STRIPE_KEY_REFUSED if is_ours else Cause.STRIPE_UNAVAILABLE
         yield broken(cause, f"{failure.kind}" + (f": {failure.message}" if failure.message else ""))
     elif not facts.stripe.is_complete:

@@ -7,7 +7,7 @@ import pytest
 
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.answers import CHARGE_RULES
+from onecharge.payments.answers import ANSWERS, Action
 from onecharge.payments.charges.protocol import (
     Cancel,
     CancelFound,
@@ -330,19 +330,24 @@ def test_the_trace_of_a_cancellation_outlives_the_row() -> None:
 # ---------------------------------------------------------------- the table of responses
 
 
-def test_every_kind_of_response_has_a_rule() -> None:
+def test_every_kind_of_response_has_an_answer() -> None:
     """No response falls through."""
-    assert CHARGE_RULES.keys() == set(ResponseKind)
+    assert ANSWERS.keys() == set(ResponseKind)
 
 
 def test_the_documented_table_of_responses_is_the_codes() -> None:
     """docs/protocol.md says of each response what the code does."""
+
+    def cell(action: Action, alarm: object) -> str:
+        return f"{action.name}, alarm" if alarm else action.name
+
     text = (PROJECT / "docs/protocol.md").read_text()
-    section = text.split("## Responses that are not a PaymentIntent")[1].split("\n## ")[0]
+    section = text.split("## Responses that are not what was asked for")[1].split("\n## ")[0]
     table = [line for line in section.splitlines() if line.startswith("|")][2:]
-    documented = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    documented = [[column.strip() for column in line.strip("|").split("|")] for line in table]
     assert documented == [
-        [kind.value, rule.action.name, "alarm" if rule.alarm else ""] for kind, rule in CHARGE_RULES.items()
+        [kind.value, cell(each.charge, each.charge_alarm), cell(each.refund, each.refund_alarm)]
+        for kind, each in ANSWERS.items()
     ]
 
 

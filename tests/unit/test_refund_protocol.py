@@ -1,23 +1,24 @@
 """The decisions about refunds, one by one: pure functions of a row, of what Stripe shows, and of its answers."""
 
 import itertools
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import stripe
 
 from onecharge.contract.refunds import RefundState
+from onecharge.payments.answers import ANSWERS, Action
 from onecharge.payments.refunds.protocol import (
-    REFUND_RULES,
+    FinalizeRefund,
     FoundRefund,
     FrozenRefund,
-    RefundAction,
-    RefundResponseKind,
-    kind_of,
-    kind_of_refund,
+    Refund,
+    decide,
     refund_id_of_canceled_order,
 )
-from onecharge.payments.stripe_responses import Failure, ResponseKind, classify
+from onecharge.payments.stripe_responses import ResponseKind, classify
 from tests.shop.builders import ORDER_ID, PAYMENT_INTENT
 from tests.shop.shop import REFUND
 from tests.shop.stripe import sdk_error
@@ -28,33 +29,50 @@ def invalid(status: int, code: str | None = None, *, replay: bool = False, **det
     return sdk_error(status, replay=replay, code=code, **details)
 
 
-def test_a_refund_of_other_money_needs_a_person() -> None:
-    """Its amount or currency is not the requested one."""
+def final(**changes: Any) -> FinalizeRefund:
+    """What follows if this is Stripe's only refund of the id."""
     request = FrozenRefund.of(REFUND.data, PAYMENT_INTENT)
-    for found in (FoundRefund("re_1", "succeeded", 399, "EUR"), FoundRefund("re_1", "succeeded", 400, "USD")):
-        assert kind_of_refund(request, found) is RefundResponseKind.MONEY_DIFFERS
-    assert REFUND_RULES[RefundResponseKind.MONEY_DIFFERS].state is RefundState.NEEDS_REVIEW
+    found = FoundRefund("re_1", "succeeded", request.amount_minor, request.currency)
+    decision = decide(Refund(request=request, state=RefundState.PENDING), [replace(found, **changes)], now=0)
+    assert isinstance(decision, FinalizeRefund)
+    return decision
 
 
-KINDS: dict[RefundResponseKind, list[stripe.StripeError]] = {
-    RefundResponseKind.UNKNOWN: [
+@pytest.mark.parametrize("other", [{"amount_minor": 399}, {"currency": "USD"}])
+def test_a_refund_of_other_money_needs_a_person(other: dict[str, Any]) -> None:
+    """Its amount or currency is not the requested one."""
+    assert final(**other).state is RefundState.NEEDS_REVIEW
+
+
+def test_the_documented_statuses_are_the_codes() -> None:
+    """docs/protocol.md says what a refund that Stripe shows becomes."""
+    in_code = {each: final(status=each) for each in ("succeeded", "pending", "failed", "canceled", "requires_action")}
+    text = (PROJECT / "docs/protocol.md").read_text().split("## Refunds")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"][2:]
+    documented = {status: row[1:] for row in rows for status in re.split(", (?:or )?", row[0])}
+    for status, decision in in_code.items():
+        assert documented[status] == [decision.state, "done, alarm" if decision.alarm else "done"]
+
+
+ERRORS: dict[tuple[Action, bool], list[stripe.StripeError]] = {
+    (Action.RETRY, False): [
         sdk_error(None),
         sdk_error(409, type="idempotency_error", code="idempotency_key_in_use"),
         sdk_error(429, type="rate_limit_error"),
         sdk_error(500),
     ],
-    RefundResponseKind.KEY_SPENT: [
+    (Action.LOOK_UP, True): [
         sdk_error(500, replay=True),
         sdk_error(424, type="api_error", replay=True),
         sdk_error(400, type="idempotency_error"),
     ],
-    RefundResponseKind.ACCOUNT: [
+    (Action.RETRY, True): [
         invalid(401),
         invalid(403),
         invalid(404, "resource_missing"),
         invalid(400, "balance_insufficient"),
     ],
-    RefundResponseKind.REFUSED: [
+    (Action.FAIL, True): [
         invalid(400, "charge_already_refunded"),
         invalid(400, "charge_disputed"),
         invalid(400, "charge_disputed", replay=True),
@@ -62,64 +80,33 @@ KINDS: dict[RefundResponseKind, list[stripe.StripeError]] = {
         invalid(400, "amount_too_large"),
         invalid(400, message="Refund amount (€4.00) is greater than unrefunded amount on charge (€1.00)"),
     ],
-    RefundResponseKind.REFUSAL_REPLAYED: [
+    (Action.NEXT_KEY, False): [
         invalid(400, "balance_insufficient", replay=True),
         invalid(403, replay=True),
         invalid(400, "parameter_unknown", replay=True),
     ],
-    RefundResponseKind.INVALID: [
+    (Action.REFUSE, True): [
         invalid(400, "parameter_unknown"),
         sdk_error(402, code="card_declined"),
     ],
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_answer_is_of_one_kind(kind: RefundResponseKind) -> None:
-    """An unknown answer is never taken for a refusal."""
-    assert {kind_of(classify(each)) for each in KINDS[kind]} == {kind}
-
-
-_ROW_OF = {
-    RefundAction.RETRY: "stays PENDING: looked up, then sent again",
-    RefundAction.NEXT_KEY: "stays PENDING: looked up, then sent under the next key",
-    RefundAction.LOOK_UP_ONLY: "stays PENDING: looked up, never sent again; after a day NEEDS_REVIEW",
-    RefundAction.REFUSE: "stays PENDING: looked up, then sent again; after an hour NEEDS_REVIEW",
-    RefundAction.LOOK_UP_THEN_FAIL: (
-        "looked up once more, then FAILED; NEEDS_REVIEW if an earlier worker or request may still make it"
-    ),
-}
-_MESSAGE_OF = {
-    RefundAction.FINALIZE: "done",
-    RefundAction.LOOK_UP_THEN_FAIL: "done",
-    RefundAction.RETRY: "backoff",
-    RefundAction.NEXT_KEY: "backoff",
-    RefundAction.LOOK_UP_ONLY: "backoff, then done",
-    RefundAction.REFUSE: "backoff, then done",
-}
-
-
-def test_the_documented_rules_are_the_codes() -> None:
-    """docs/protocol.md says of each answer what the code does."""
-    in_code = [
-        [
-            kind.value,
-            _ROW_OF.get(rule.action, str(rule.state)),
-            _MESSAGE_OF[rule.action] + (", alarm" if rule.alarm else ""),
-        ]
-        for kind, rule in REFUND_RULES.items()
-    ]
-    text = (PROJECT / "docs/protocol.md").read_text().split("## Refunds")[1].split("\n## ")[0]
-    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
-    assert [[cell.strip() for cell in row] for row in rows[2:]] == in_code
+@pytest.mark.parametrize("answer", ERRORS)
+def test_each_error_has_one_answer(answer: tuple[Action, bool]) -> None:
+    """An unknown error is never taken for a refusal; the second says whether it is an alarm."""
+    answers = [ANSWERS[classify(each).kind] for each in ERRORS[answer]]
+    assert {(each.refund, each.refund_alarm is not None) for each in answers} == {answer}
 
 
 def test_only_a_refusal_or_a_returned_refund_fails() -> None:
     """An outage or a wrong secret frees no amount that may still be refunded."""
-    failing = {kind for kind, rule in REFUND_RULES.items() if rule.state is RefundState.FAILED}
-    assert failing == {RefundResponseKind.RETURNED, RefundResponseKind.REFUSED}
-    assert {kind_of(Failure(kind)) for kind in ResponseKind} <= REFUND_RULES.keys()
-    assert {rule.action for rule in REFUND_RULES.values()} == set(RefundAction)
+    failing = {kind for kind, each in ANSWERS.items() if each.refund is Action.FAIL}
+    assert failing == {
+        ResponseKind.REFUND_REFUSED,
+        ResponseKind.AMOUNT_REFUSED,
+        ResponseKind.STORED_AMOUNT_TOO_LARGE,
+    }
 
 
 def test_each_payment_intent_of_a_canceled_order_has_its_refund() -> None:

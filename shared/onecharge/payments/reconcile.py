@@ -17,7 +17,7 @@ import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.answers import CHARGE_RULES
+from onecharge.payments.answers import ANSWERS
 from onecharge.payments.charges.cancel import finish_cancellation
 from onecharge.payments.charges.charge import ChargeTools, look_up
 from onecharge.payments.charges.gateway import StripeResponse
@@ -67,7 +67,7 @@ def cause_of(error: Exception) -> Cause | None:
     if isinstance(error, EventDeferred):
         return error.cause
     if isinstance(error, stripe.StripeError):
-        return CHARGE_RULES[classify(error).kind].alarm
+        return ANSWERS[classify(error).kind].charge_alarm
     is_expected = is_outage(error) if isinstance(error, ClientError) else isinstance(error, OUTAGES)
     return None if is_expected else Cause.UNEXPECTED_ERROR
 
@@ -390,7 +390,7 @@ def _intent_of(response: StripeResponse) -> StripeIntent | None:
         return response.intent
     if response.failure.kind is ResponseKind.NOT_FOUND:
         return None
-    raise EventDeferred(response.failure.kind, cause=CHARGE_RULES[response.failure.kind].alarm)
+    raise EventDeferred(response.failure.kind, cause=ANSWERS[response.failure.kind].charge_alarm)
 
 
 @dataclass(frozen=True)

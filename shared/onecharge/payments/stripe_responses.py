@@ -1,6 +1,6 @@
 """Classifies what Stripe answers, and failures of the network.
 
-What follows from each kind of response is in charges/protocol.py and refunds/protocol.py. Source: Stripe documentation,
+What follows from each kind of response is in answers.py. Source: Stripe documentation,
 "Error handling", "Error codes", "Idempotent requests".
 """
 
@@ -36,16 +36,21 @@ class ResponseKind(StrEnum):
     STORED_REFUSAL = (
         "another refusal with Idempotent-Replayed: nothing was executed, and the key never gets another response"
     )
+    STORED_AMOUNT_TOO_LARGE = (
+        "an amount above Stripe's maximum, or above what is left to refund, with Idempotent-Replayed"
+    )
     DECLINED = "402 card_error"
     PAYMENT_METHOD_REFUSED = (
         "a payment method that is unknown, used up, unactivated, restricted, blocked or of another customer"
     )
     AMOUNT_REFUSED = "an amount below Stripe's minimum or above its maximum, or a currency that it does not take"
+    REFUND_REFUSED = "charge_already_refunded, charge_disputed, or more than is left to refund, replayed or not"
     UNEXPECTED_STATE = "400 payment_intent_unexpected_state"
     OTHER_PARAMETERS = "400 idempotency_error: the key was used with other parameters"
     API_KEY_REPLACED = "401 or 403 of an API key that was replaced since"
     ACCOUNT = (
-        "401, 403, wrong mode, account or cards not activated, its limits, unsupported version, a rate limit in a 400"
+        "401, 403, wrong mode, account or cards not activated, its limits, too little balance, unsupported version, "
+        "a rate limit in a 400"
     )
     NOT_FOUND = "404 of the object itself"
     INVALID = "another 4xx"
@@ -93,12 +98,15 @@ _ACCOUNT_CODES = frozenset(
         "account_closed account_invalid account_country_invalid_address api_key_expired livemode_mismatch "
         "platform_api_key_expired platform_account_required rate_limit secret_key_required testmode_charges_only "
         "not_allowed_on_standard_account charge_exceeds_transaction_limit charge_exceeds_source_limit "
-        "capability_not_active tls_version_unsupported"
+        "capability_not_active tls_version_unsupported balance_insufficient insufficient_funds"
     ).split()
 )
 _REFUSALS = (ResponseKind.ACCOUNT, ResponseKind.NOT_FOUND, ResponseKind.INVALID, ResponseKind.AMOUNT_REFUSED)
 """Their cause may be gone while the key still replays them. What a payment method is refused for stays: an attempt has
 one key, and another card is another attempt."""
+_REFUND_CODES = ("charge_already_refunded", "charge_disputed", "refund_disputed_payment")
+# Stripe has no error code for a refund of more than is left: only the message says so.
+_MORE_THAN_IS_LEFT = "unrefunded amount on charge", "greater than charge amount"
 _RATE_LIMIT_OF_A_PAYMENT_INTENT = "payment_intent_rate_limit_exceeded"
 """It takes 1,000 updates an hour: later it takes more."""
 # Stripe has no error code for these: only the message distinguishes them (Stripe API, error messages of confirm).
@@ -146,7 +154,8 @@ def classify(error: stripe.StripeError) -> Failure:
     code = getattr(details, "code", None) or error.code
     kind, code = _kind_and_code(error, details, code)
     if kind in _REFUSALS and is_replay(error.headers):
-        kind = ResponseKind.STORED_REFUSAL
+        is_too_large = code == "amount_too_large"
+        kind = ResponseKind.STORED_AMOUNT_TOO_LARGE if is_too_large else ResponseKind.STORED_REFUSAL
     return Failure(
         kind,
         code=code,
@@ -206,4 +215,6 @@ def _kind_of_refusal(error: stripe.StripeError, details: Any, code: str | None) 
     if error.http_status == 404:
         # The API key may be another account's: no order is failed for it.
         return ResponseKind.NOT_FOUND, code
+    if code in _REFUND_CODES or any(words in text for words in _MORE_THAN_IS_LEFT):
+        return ResponseKind.REFUND_REFUSED, code
     return ResponseKind.INVALID, code

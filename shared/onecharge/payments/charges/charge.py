@@ -15,7 +15,7 @@ import stripe
 
 from onecharge.contract.events import DO_NOT_TRY_AGAIN
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.answers import CHARGE_RULES, ChargeAction
+from onecharge.payments.answers import ANSWERS, Action
 from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import (
     Cancel,
@@ -124,17 +124,17 @@ def create(row: Payment, generation: int, tools: "ChargeTools") -> StripeIntent 
         failure = replace(_NO_CARDS, kind=ResponseKind.STORED_REFUSAL) if response.is_replay else _NO_CARDS
     else:
         failure = _failure_of(response)
-    match CHARGE_RULES[failure.kind].action:
-        case ChargeAction.NEXT_KEY:
+    match ANSWERS[failure.kind].charge:
+        case Action.NEXT_KEY:
             # What Stripe may still create under this key is an orphan, which nobody confirms.
             return SpentKey(has_other_parameters=False)
-        case ChargeAction.LOOK_UP:
+        case Action.LOOK_UP:
             tools.raise_alarm(row, failure)
             return SpentKey(has_other_parameters=True)
-        case ChargeAction.DECLINE if row.cancel_requested_at:
+        case Action.DECLINE if row.cancel_requested_at:
             # Nothing exists to charge, so CANCELED needs no PaymentIntent as its trace.
             return Finalize(PaymentState.CANCELED)
-        case ChargeAction.DECLINE | ChargeAction.REFUSE:
+        case Action.DECLINE | Action.REFUSE:
             return _refusal(row, failure, tools, generation_to_keep(row, generation))
     raise _retry(failure, generation_to_keep(row, generation))
 
@@ -149,13 +149,13 @@ def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmRe
     failure = response.failure
     refusal = None
     if failure:
-        match CHARGE_RULES[failure.kind].action:
-            case ChargeAction.RETRY:
+        match ANSWERS[failure.kind].charge:
+            case Action.RETRY:
                 raise _retry(failure)
-            case ChargeAction.DECLINE | ChargeAction.REFUSE:
+            case Action.DECLINE | Action.REFUSE:
                 # A payment method may be consumed because this PaymentIntent succeeded with it.
                 refusal = _refusal(row, failure, tools)
-            case ChargeAction.LOOK_UP:
+            case Action.LOOK_UP:
                 # The key belongs to this attempt: an earlier worker confirmed, with another payment method.
                 tools.raise_alarm(row, failure)
     # Also after an error: the PaymentIntent decides whether it was a decline.
@@ -296,7 +296,7 @@ class ChargeTools:
 
     def raise_alarm(self, row: Payment, failure: Failure) -> None:
         """Report a response that does not stop the work, but that a person has to see."""
-        cause = CHARGE_RULES[failure.kind].alarm
+        cause = ANSWERS[failure.kind].charge_alarm
         self.instruments.log(failure.kind, alarm=cause, **row.log_fields, stripe_request_id=failure.request_id)
 
 
@@ -311,18 +311,18 @@ def _failure_of(response: StripeResponse) -> Failure:
 
 
 def _retry(failure: Failure, kept: Mapping[str, int] | None = None) -> Release:
-    alarm = CHARGE_RULES[failure.kind].alarm
+    alarm = ANSWERS[failure.kind].charge_alarm
     return Release(failure.kind, alarm=alarm, kept={**(kept or {}), **failure.details})
 
 
 def _refusal(row: Payment, failure: Failure, tools: ChargeTools, kept: Mapping[str, int] | None = None) -> Finalize:
     """What to finalize a refused row as. Our own request at fault: Release for an hour, which a deploy may fix."""
     state = PaymentState.DECLINED
-    if CHARGE_RULES[failure.kind].action is ChargeAction.REFUSE:
+    if ANSWERS[failure.kind].charge is Action.REFUSE:
         state, now = PaymentState.NEEDS_REVIEW, tools.instruments.now()
         refused_at = row.refused_at or now
         if now - refused_at < REFUSED_SECONDS:
-            alarm = CHARGE_RULES[failure.kind].alarm
+            alarm = ANSWERS[failure.kind].charge_alarm
             raise Release(failure.kind, alarm=alarm, kept={"refused_at": refused_at, **(kept or {}), **failure.details})
     code = failure.code or "invalid_request"
     return Finalize(state, code=code, stripe_message=failure.message, stripe_request_id=failure.request_id)
@@ -342,5 +342,5 @@ def _confirm_result_of(failure: Failure | None) -> ConfirmResult:
 def _cause_of(error: Exception) -> Cause | None:
     """Why a lookup that failed does not resolve by itself, if so."""
     if isinstance(error, stripe.StripeError):
-        return CHARGE_RULES[classify(error).kind].alarm
+        return ANSWERS[classify(error).kind].charge_alarm
     return Cause.STRIPE_INCONCLUSIVE

@@ -41,11 +41,11 @@ was refunded by hand. Then it is made after all, and the row says so.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum, StrEnum, auto
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 from onecharge.contract.refunds import RefundRequested, RefundState
+from onecharge.payments.answers import ANSWERS, Action
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS, REFUSED_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -193,114 +193,10 @@ class FoundRefund:
     created: int = 0
 
 
-# ---------------------------------------------------------------- what a response means
-
-
-class RefundResponseKind(StrEnum):
-    """The refund that Stripe shows, or how it answered the request to create one."""
-
-    MADE = "succeeded, pending"
-    RETURNED = "failed, canceled"
-    REQUIRES_ACTION = "requires_action, or a status that is not known"
-    MONEY_DIFFERS = "another amount or currency"
-    SEVERAL = "several refunds of one id"
-    REFUSED = "charge_already_refunded, charge_disputed, more than is left, an amount that Stripe does not take"
-    UNKNOWN = "no answer, 409, 424, 429, 500, 502, 503, 504"
-    OTHER_OBJECT = "a create is answered with other metadata than it sent"
-    KEY_SPENT = "any of these with Idempotent-Replayed, 400 idempotency_error"
-    REFUSAL_REPLAYED = "another refusal with Idempotent-Replayed"
-    API_KEY_REPLACED = "401 or 403 of an API key that was replaced since"
-    ACCOUNT = "401, 403, 404, wrong mode, account not activated, too little balance, a rate limit in a 400"
-    INVALID = "another 4xx"
-
-
-class RefundAction(Enum):
-    """What follows from a response."""
-
-    FINALIZE = auto()
-    """FinalizeRefund as what Stripe shows."""
-    LOOK_UP_THEN_FAIL = auto()
-    """Look up once more, then finalize as FAILED; NEEDS_REVIEW if another worker or request may still create it."""
-    RETRY = auto()
-    """The result is unknown, or the refund is not the cause: release the lease, back off, look up, and send again."""
-    NEXT_KEY = auto()
-    """Look up once more, then send under the next key, on the first day; after that as RETRY."""
-    LOOK_UP_ONLY = auto()
-    """Look up again with backoff, and never send again; after a day NEEDS_REVIEW."""
-    REFUSE = auto()
-    """No retry helps unless we change something: retry for an hour with an alarm, then NEEDS_REVIEW."""
-
-
-@dataclass(frozen=True)
-class RefundRule:
-    """What follows from one kind of response."""
-
-    action: RefundAction
-    state: RefundState | None = None
-    """As what the refund is finalized, if it is."""
-    alarm: Cause | None = None
-    """Why a person has to see it, if so."""
-
-
-_REVIEW = RefundRule(RefundAction.FINALIZE, RefundState.NEEDS_REVIEW, alarm=Cause.NEEDS_REVIEW)
-
-REFUND_RULES: Mapping[RefundResponseKind, RefundRule] = {
-    # Stripe has accepted it: pending is on its way to the bank (Stripe API reference, "The Refund object").
-    RefundResponseKind.MADE: RefundRule(RefundAction.FINALIZE, RefundState.SUCCEEDED),
-    # The customer has to be paid in another way: a person has to see it.
-    RefundResponseKind.RETURNED: RefundRule(RefundAction.FINALIZE, RefundState.FAILED, alarm=Cause.REFUND_FAILED),
-    RefundResponseKind.REQUIRES_ACTION: _REVIEW,
-    RefundResponseKind.MONEY_DIFFERS: _REVIEW,
-    RefundResponseKind.SEVERAL: _REVIEW,
-    # The amount was reserved for this refund: somebody refunded outside this protocol.
-    RefundResponseKind.REFUSED: RefundRule(
-        RefundAction.LOOK_UP_THEN_FAIL, RefundState.FAILED, alarm=Cause.REFUND_FAILED
-    ),
-    RefundResponseKind.UNKNOWN: RefundRule(RefundAction.RETRY),
-    RefundResponseKind.OTHER_OBJECT: RefundRule(RefundAction.RETRY, alarm=Cause.STRIPE_INCONCLUSIVE),
-    RefundResponseKind.KEY_SPENT: RefundRule(
-        RefundAction.LOOK_UP_ONLY, RefundState.NEEDS_REVIEW, alarm=Cause.STRIPE_INCONCLUSIVE
-    ),
-    RefundResponseKind.REFUSAL_REPLAYED: RefundRule(RefundAction.NEXT_KEY),
-    RefundResponseKind.API_KEY_REPLACED: RefundRule(RefundAction.RETRY),
-    RefundResponseKind.ACCOUNT: RefundRule(RefundAction.RETRY, alarm=Cause.STRIPE_ACCOUNT),
-    RefundResponseKind.INVALID: RefundRule(RefundAction.REFUSE, RefundState.NEEDS_REVIEW, alarm=Cause.REQUEST_REFUSED),
-}
-
-_KIND_OF: Mapping[ResponseKind, RefundResponseKind] = {
-    ResponseKind.NO_ANSWER: RefundResponseKind.UNKNOWN,
-    ResponseKind.OTHER_OBJECT: RefundResponseKind.OTHER_OBJECT,
-    ResponseKind.RETRYABLE: RefundResponseKind.UNKNOWN,
-    ResponseKind.STORED_FAILURE: RefundResponseKind.KEY_SPENT,
-    ResponseKind.OTHER_PARAMETERS: RefundResponseKind.KEY_SPENT,
-    ResponseKind.AMOUNT_REFUSED: RefundResponseKind.REFUSED,
-    ResponseKind.API_KEY_REPLACED: RefundResponseKind.API_KEY_REPLACED,
-    ResponseKind.ACCOUNT: RefundResponseKind.ACCOUNT,
-    # The API key may be another account's: no refund is failed for it.
-    ResponseKind.NOT_FOUND: RefundResponseKind.ACCOUNT,
-}
-_REFUSED_CODES = frozenset(
-    {"charge_already_refunded", "charge_disputed", "refund_disputed_payment", "amount_too_large"}
-)
-_BALANCE_CODES = frozenset({"balance_insufficient", "insufficient_funds"})
-# Stripe has no error code for a refund of more than is left: only the message says so.
-_MORE_THAN_IS_LEFT = "unrefunded amount on charge", "greater than charge amount"
-
-
-def kind_of(failure: Failure) -> RefundResponseKind:
-    """Which kind of response a failed request is. An unknown error is never classified as a refusal."""
-    known = _KIND_OF.get(failure.kind)
-    if known is not None:
-        return known
-    text = (failure.message or "").lower()
-    if failure.code in _REFUSED_CODES or any(words in text for words in _MORE_THAN_IS_LEFT):
-        return RefundResponseKind.REFUSED
-    if failure.kind is ResponseKind.STORED_REFUSAL:
-        return RefundResponseKind.REFUSAL_REPLAYED
-    return RefundResponseKind.ACCOUNT if failure.code in _BALANCE_CODES else RefundResponseKind.INVALID
-
-
 # ---------------------------------------------------------------- what follows
+
+_UNANSWERED = (ResponseKind.NO_ANSWER, ResponseKind.RETRYABLE, ResponseKind.OTHER_OBJECT)
+"""Stripe may have executed the request."""
 
 
 @dataclass(frozen=True)
@@ -364,32 +260,21 @@ def decide(refund: Refund, found: Sequence[FoundRefund], *, now: int, failure: F
     return Send(refund.key_number)
 
 
-def kind_of_refund(request: FrozenRefund, found: FoundRefund) -> RefundResponseKind:
-    """Which kind of response a refund is, by its status and its amount."""
+def _finalize(request: FrozenRefund, found: FoundRefund) -> FinalizeRefund:
+    """As what Stripe shows."""
+    final = FinalizeRefund(RefundState.NEEDS_REVIEW, found.stripe_refund_id, pending_reason=found.pending_reason)
     if (found.amount_minor, found.currency) != (request.amount_minor, request.currency):
-        return RefundResponseKind.MONEY_DIFFERS
+        return replace(final, code="another amount or currency", alarm=Cause.NEEDS_REVIEW)
     match found.status:
         case "succeeded" | "pending":
-            return RefundResponseKind.MADE
-        case "failed" | "canceled":
-            return RefundResponseKind.RETURNED
+            # Pending is on its way to the bank (Stripe API reference, "The Refund object").
+            return replace(final, state=RefundState.SUCCEEDED, alarm=alarm_of_pending(found.pending_reason))
+        case "failed" | "canceled" as status:
+            # The customer has to be paid in another way: a person has to see it.
+            code = found.failure_reason or status
+            return replace(final, state=RefundState.FAILED, code=code, alarm=Cause.REFUND_FAILED)
         case _:
-            return RefundResponseKind.REQUIRES_ACTION
-
-
-def _finalize(request: FrozenRefund, found: FoundRefund) -> FinalizeRefund:
-    kind = kind_of_refund(request, found)
-    rule = REFUND_RULES[kind]
-    code: str | None = kind if rule.state is RefundState.NEEDS_REVIEW else None
-    if rule.state is RefundState.FAILED:
-        code = found.failure_reason or found.status
-    return FinalizeRefund(
-        rule.state or RefundState.NEEDS_REVIEW,
-        found.stripe_refund_id,
-        code,
-        rule.alarm or alarm_of_pending(found.pending_reason),
-        pending_reason=found.pending_reason,
-    )
+            return replace(final, code="requires_action, or a status that is not known", alarm=Cause.NEEDS_REVIEW)
 
 
 def alarm_of_pending(pending_reason: str | None) -> Cause | None:
@@ -398,24 +283,22 @@ def alarm_of_pending(pending_reason: str | None) -> Cause | None:
 
 
 def _decide_after_failure(refund: Refund, failure: Failure, now: int) -> RefundDecision:
-    kind = kind_of(failure)
-    rule = REFUND_RULES[kind]
-    match rule.action:
-        case RefundAction.LOOK_UP_THEN_FAIL:
+    answer = ANSWERS[failure.kind]
+    match answer.refund:
+        case Action.FAIL:
             # FAILED is final: no earlier worker and no earlier request may still create the refund.
             may_be_created = refund.open_claims > 1 or refund.unanswered_at is not None
             return _final_for(RefundState.NEEDS_REVIEW if may_be_created else RefundState.FAILED, failure)
-        case RefundAction.LOOK_UP_ONLY:
+        case Action.LOOK_UP:
             return _wait_or_review(refund, "key_spent_at", SPENT_KEY_SECONDS, now, failure)
-        case RefundAction.REFUSE:
+        case Action.REFUSE:
             return _wait_or_review(refund, "refused_at", REFUSED_SECONDS, now, failure)
-        case RefundAction.NEXT_KEY if refund.may_use_later_keys(now):
+        case Action.NEXT_KEY if refund.may_use_later_keys(now):
             return Send(refund.key_number + 1)
         case _:
             # Our own request may have been executed: its answer is what is missing.
-            is_unanswered = kind in (RefundResponseKind.UNKNOWN, RefundResponseKind.OTHER_OBJECT)
-            unanswered = {"unanswered_at": now} if is_unanswered else {}
-            return LookUpLater(kind, rule.alarm, {**unanswered, **failure.details})
+            unanswered = {"unanswered_at": now} if failure.kind in _UNANSWERED else {}
+            return LookUpLater(failure.kind, answer.refund_alarm, {**unanswered, **failure.details})
 
 
 def _wait_or_review(
@@ -425,7 +308,7 @@ def _wait_or_review(
     if since is not None and now - since >= seconds:
         return _final_for(RefundState.NEEDS_REVIEW, failure or Failure(ResponseKind.STORED_FAILURE, since_name))
     details = failure.details if failure else {}
-    cause = REFUND_RULES[kind_of(failure)].alarm if failure else Cause.STRIPE_INCONCLUSIVE
+    cause = ANSWERS[failure.kind].refund_alarm if failure else Cause.STRIPE_INCONCLUSIVE
     return LookUpLater(f"waits since {since_name}", alarm=cause, kept={since_name: since or now, **details})
 
 

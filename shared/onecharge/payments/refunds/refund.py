@@ -12,18 +12,16 @@ from dataclasses import dataclass, replace
 
 import stripe
 
+from onecharge.payments.answers import ANSWERS, Action
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.gateway import RefundResponse, StripeRefunds
 from onecharge.payments.refunds.protocol import (
-    REFUND_RULES,
     FinalizeRefund,
     FoundRefund,
     LookUpLater,
     Refund,
-    RefundAction,
     Send,
     decide,
-    kind_of,
 )
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_rate import StripeRate
@@ -52,7 +50,7 @@ def refund(row: Refund, tools: "RefundTools") -> FinalizeRefund:
         row = replace(row, key_number=decision.key_number)
         response = send(row, tools)
         failure = response.failure
-        is_retried = failure and REFUND_RULES[kind_of(failure)].action is RefundAction.RETRY
+        is_retried = failure and ANSWERS[failure.kind].refund is Action.RETRY
         if response.refund and not response.is_replay:
             found = [response.refund]
         else:
@@ -82,8 +80,8 @@ def look_up(row: Refund, tools: "RefundTools") -> list[FoundRefund]:
     except LookupInconclusive as error:
         raise Release("lookup inconclusive", alarm=Cause.STRIPE_INCONCLUSIVE) from error
     except stripe.StripeError as error:
-        kind = kind_of(classify(error))
-        raise Release(f"lookup: {kind}", alarm=REFUND_RULES[kind].alarm) from error
+        kind = classify(error).kind
+        raise Release(f"lookup: {kind}", alarm=ANSWERS[kind].refund_alarm) from error
 
 
 def send(row: Refund, tools: "RefundTools") -> RefundResponse:
