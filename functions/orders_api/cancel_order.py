@@ -26,12 +26,14 @@ _REFUSED: Mapping[str, tuple[str, str]] = {
     OrderStatus.NEEDS_REVIEW: ("needs-review", "A person is reviewing this payment."),
 }
 """Why an order is not canceled, by its status."""
+_REQUESTED = (OrderStatus.CANCELING, OrderStatus.CANCELED)
+"""A second request stores nothing. Nothing else is answered as accepted that was not stored."""
 
 
 def cancel_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
     """Request the cancellation, which is finished asynchronously. Idempotent."""
     order, is_new = request_cancellation(deps.orders, request.customer_id, order_id, now=deps.clock())
-    if order.status in _REFUSED:
+    if not is_new and order.status not in _REQUESTED:
         raise conflict(*_REFUSED[order.status])
     if is_new:
         deps.count("OrderCanceling")

@@ -2,8 +2,8 @@
 
     checkpoint ─► a shard's next page ─► due by the index? ─► read these items ─► still due? publish it ─► checkpoint …
 
-A DynamoDB stream keeps its records for 24 hours, and Lambda discards one after MaximumRetryAttempts; the stored item
-remains. Its event is published with the same content and the same id, so that a consumer recognizes a duplicate.
+A DynamoDB stream keeps its records for 24 hours, and Lambda discards one that is 23 hours old; the stored item remains.
+Its event is published with the same content and the same id, so that a consumer recognizes a duplicate.
 """
 
 from collections.abc import Callable, Sequence

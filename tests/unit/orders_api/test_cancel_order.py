@@ -1,9 +1,14 @@
 """POST /orders/{order_id}/cancel: the request is stored, unless the order is paid; the payment service finishes it."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from onecharge.orders.store import OrderStore
+from orders_api.app import orders_resolver
 from tests.support.orders_api import NOW, OTHER_CARD, Client
 
 UNKNOWN = "ord_00000000000000000000000000000000"
@@ -45,6 +50,20 @@ def test_an_order_that_has_ended_does_not_change(client: Client, status: str, co
     answered, body, _ = client.to(f"{order_id}/cancel")
     assert (answered, body.get("type")) == (code, problem and f"urn:onecharge:problem:{problem}")
     assert client.stored() == stored
+
+
+class _Restricted(OrderStore):
+    """An order of theirs is moved only under a condition that its status does not show."""
+
+    def move(self, *given: Any, **named: Any) -> Mapping[str, Any]:
+        return super().move(*given, **named, conditions=["attribute_exists(a_rule_to_come)"])
+
+
+def test_what_was_not_stored_is_not_accepted(client: Client) -> None:
+    """A write that is refused for another reason than the status is no 202."""
+    order_id = client.placed()
+    client.resolver = orders_resolver(replace(client.deps, orders=_Restricted(client.dynamodb, client.table)))
+    assert client.to(f"{order_id}/cancel")[0] == 500
 
 
 def test_a_canceled_order_shows_its_attempt_as_canceled(client: Client) -> None:

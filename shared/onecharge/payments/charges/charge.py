@@ -158,6 +158,8 @@ def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmRe
             case Action.LOOK_UP:
                 # The key belongs to this attempt: an earlier worker confirmed, with another payment method.
                 tools.raise_alarm(row, failure)
+            case _:
+                pass  # DECLINED, or what its key replays: the PaymentIntent says what became of it.
     # Also after an error: the PaymentIntent decides whether it was a decline.
     is_current = response.intent and not response.is_replay and not refusal
     intent = response.intent if is_current else None
