@@ -65,7 +65,7 @@ _SEVERAL_ATTEMPTS = {
         redeliveries=1,
         redrive_probability=0.2,
     ),
-    # A card that its issuer advised not to try again.
+    # A card that its issuer advised not to try again; an update clears the decline that says so.
     "a refused card again": Scenario(
         orders=((_LOST_CARD, _LOST_CARD, _GOOD),),
         copies=1,
@@ -73,6 +73,7 @@ _SEVERAL_ATTEMPTS = {
         crash_probability=0.05,
         jump_probability=0.05,
         redrive_probability=0.1,
+        persons_update=True,
     ),
     # A card that is now declined, now pays: a second confirm would be a second chance.
     "a fickle card, zombies": Scenario(

@@ -19,6 +19,7 @@ from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, REFUSED_SECONDS
 from onecharge.payments.work import Unfinished, work
 from onecharge.runtime.consumer import BackOff, Done
+from stripe_standin.payment_methods import PaymentMethod
 from tests.shop.builders import ORDER_ID, REQUEST, T0, stripe_intent
 from tests.shop.dynamodb import SENT_AGAIN
 from tests.shop.scripted_stripe import (
@@ -602,6 +603,50 @@ def test_a_card_that_must_not_be_tried_again_is_known_by_another_name(shop: Shop
     assert shop.stripe.sent("confirm") == [CONFIRM_0]
     assert shop.deliver(attempt=4, payment_method=MASTERCARD) == Done()
     assert shop.outcome == ("SUCCEEDED", "pi_0")
+
+
+def test_a_card_that_is_refused_after_3_d_secure_is_known_as_well(shop: Shop) -> None:
+    """The reconciler finalizes that decline."""
+    shop.deliver(payment_method=ASKS_FOR_ACTION)
+    card = shop.stripe.ours.all(PaymentMethod)[ASKS_FOR_ACTION].as_json()
+    error = {"code": "card_declined", "advice_code": DO_NOT_TRY_AGAIN, "payment_method": card}
+    shop.stripe.show("pi_0", "requires_payment_method", last_payment_error=error)
+    shop.run(after_seconds=3600)
+    shop.deliver(attempt=2, payment_method=shop.stripe.new_form(ASKS_FOR_ACTION))
+    assert (shop.row()["decline_code"], shop.stripe.sent("confirm")) == ("refused_card", [CONFIRM_0])
+
+
+def test_an_update_does_not_hide_which_card_was_refused(shop: Shop) -> None:
+    """A worker has died after the confirm, and metadata added by hand clears the error: the replay still says it."""
+    shop.crash_after("confirm", payment_method=LOST_CARD)
+    shop.stripe.update_by_hand(shop.stripe.intents[0])
+    shop.passes()
+    shop.deliver(payment_method=LOST_CARD)
+    assert shop.row()["advice_code"] == DO_NOT_TRY_AGAIN
+    shop.deliver(attempt=2, payment_method=shop.stripe.new_form(LOST_CARD))
+    assert shop.row()["decline_code"] == "refused_card"
+
+
+def test_the_renewed_card_is_another_one(shop: Shop) -> None:
+    """An expired card has the number of the card that replaces it."""
+    shop.deliver(payment_method="pm_card_chargeDeclinedExpiredCard")
+    shop.deliver(attempt=2, payment_method=shop.stripe.new_form("pm_card_chargeDeclinedExpiredCard"))
+    assert (shop.row()["decline_code"], len(shop.stripe.sent("confirm"))) == ("expired_card", 2)
+
+
+def test_no_later_attempt_takes_a_decline_that_a_refused_card_has_seen(shop: Shop) -> None:
+    """The page tries another card meanwhile. The next worker dies before its confirm: the order is still charged."""
+    shop.deliver(payment_method=ASKS_FOR_ACTION)
+    [intent] = shop.stripe.intents
+    shop.stripe.bank_decides(intent, pays=False)
+    shop.run(after_seconds=3600)
+    shop.deliver(attempt=2, payment_method=LOST_CARD)
+    shop.stripe.customer_confirms(intent.client_secret, NO_FUNDS)
+    shop.deliver(attempt=3, payment_method=shop.stripe.new_form(LOST_CARD))
+    shop.crash_before("confirm", attempt=4, payment_method=MASTERCARD)
+    shop.run(after_seconds=3600)
+    assert shop.deliver(attempt=4, payment_method=MASTERCARD) == Done()
+    assert shop.row()["state"] == "SUCCEEDED"
 
 
 def test_the_share_of_declines_is_measured(shop: Shop) -> None:

@@ -26,7 +26,7 @@ from stripe_standin.webhook_endpoints import signature
 from stripe_webhook.app import Application
 from tests.shop.builders import AMOUNT_MINOR, BOUNDS, DAY, PAYMENTS, T0
 from tests.shop.endpoint import Endpoint, Event, body_of
-from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
+from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, answer, meanwhile
 from tests.shop.shop import order_id
 from tests.shop.tools import NO_RATE_LIMIT, Cancellation, RateOf
 from tests.support.harness import LambdaContext, Log, Sample, load_template, number_of
@@ -604,6 +604,19 @@ def test_a_review_is_a_suspicion_until_it_is_approved(
         assert [endpoint.send(each) for each in (event, thin(event))] == [200, 200]
         assert endpoint.row().get("fraud_suspicion") == then
     assert endpoint.counted.count("Alarm") == 1
+
+
+def test_no_event_waits_for_the_right_to_read_fraud(endpoint: Endpoint) -> None:
+    """Without it, what the event says is stored, with alarms: an approval is seen once the key has the right."""
+    endpoint.paid()
+    endpoint.stripe.failing["warnings"] = answer(403)
+    for event in (endpoint.stripe.reviewed("pi_0"), approved := endpoint.stripe.reviewed("pi_0", "approved")):
+        assert endpoint.send(event) == 200
+        assert (endpoint.row()["fraud_suspicion"], "FraudNotRead" in endpoint.counted) == ("review", True)
+    warning = endpoint.stripe.warned("pi_0")
+    for event in (warning, approved):
+        assert endpoint.send(event) == 200
+        assert endpoint.row()["fraud_suspicion"] == "early_fraud_warning"
 
 
 def test_no_approval_ends_an_early_fraud_warning(endpoint: Endpoint) -> None:

@@ -19,10 +19,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 
+import stripe
+
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.charges.gateway import NoSuchPaymentIntent
-from onecharge.payments.charges.protocol import Payment
-from onecharge.payments.disputes import AfterCharge
+from onecharge.payments.charges.protocol import Payment, StripeIntent
+from onecharge.payments.disputes import EARLY_FRAUD_WARNING, REVIEW, AfterCharge
 from onecharge.payments.reconcile import (
     TRIES,
     ReconcileTools,
@@ -40,6 +42,7 @@ from onecharge.payments.refunds.protocol import (
     refund_id_of_canceled_order,
 )
 from onecharge.payments.stripe_events import (
+    WARNING_CREATED,
     ChargeRefundedEvent,
     DisputeEvent,
     EventDeferred,
@@ -48,6 +51,7 @@ from onecharge.payments.stripe_events import (
     RefundEvent,
     StripeEvent,
 )
+from onecharge.payments.stripe_responses import ResponseKind, classify
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 
@@ -110,9 +114,8 @@ def _record_doubts(event: DisputeEvent | FraudEvent, tools: ReconcileTools) -> N
         # The row was read first, as above.
         if isinstance(event, FraudEvent):
             intent = retrieve(payment_intent_id, tools)
-            after = replace(
-                before, fraud_suspicion=gateway.fraud_suspicion(intent) if intent else before.fraud_suspicion
-            )
+            suspicion = _suspicion_of(event, intent, before, tools) if intent else before.fraud_suspicion
+            after = replace(before, fraud_suspicion=suspicion)
         else:
             after = replace(before, disputes=gateway.disputes(payment_intent_id))
         if payment and after == before:
@@ -122,6 +125,19 @@ def _record_doubts(event: DisputeEvent | FraudEvent, tools: ReconcileTools) -> N
             return
         tools.charge.store.record_after_charge(payment, after, now=tools.charge.instruments.now())
     raise EventDeferred("the row kept changing")
+
+
+def _suspicion_of(event: FraudEvent, intent: StripeIntent, before: AfterCharge, tools: ReconcileTools) -> str | None:
+    """As Stripe shows it. If the API key may not ask, as the event says, with an alarm: no other event waits for it."""
+    try:
+        return tools.charge.gateway.fraud_suspicion(intent)
+    except stripe.PermissionError as error:
+        if classify(error).kind is not ResponseKind.ACCOUNT:
+            raise
+        why = "the API key may not read early fraud warnings, or reviews"
+        tools.report("FraudNotRead", Cause.STRIPE_ACCOUNT, why, **_log_fields(event, intent.order_id))
+        is_warned_of = event.type == WARNING_CREATED or before.fraud_suspicion == EARLY_FRAUD_WARNING
+        return EARLY_FRAUD_WARNING if is_warned_of else REVIEW if intent.review else None
 
 
 def _order_of(event: StripeEvent, tools: ReconcileTools) -> str | None:

@@ -291,7 +291,7 @@ def _correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools
         case Discrepancy.STOPPED if payment:
             _write(payment, review_of_stopped(intent), tools)
         case _ if payment and discrepancy in _STATES:
-            _write(payment, _final(_STATES[discrepancy], intent), tools)
+            _write(payment, _final(_STATES[discrepancy], intent, payment), tools)
     return True
 
 
@@ -355,7 +355,7 @@ def _write(payment: Payment, final: Finalize, tools: "ReconcileTools") -> None:
     instruments.log("payment finalized as Stripe shows it", **about)
 
 
-def _final(state: PaymentState, intent: StripeIntent) -> Finalize:
+def _final(state: PaymentState, intent: StripeIntent, payment: Payment) -> Finalize:
     code = MONEY_DIFFERS if state is PaymentState.NEEDS_REVIEW else None
     if state is not PaymentState.DECLINED:
         after = intent.after_charge
@@ -369,6 +369,7 @@ def _final(state: PaymentState, intent: StripeIntent) -> Finalize:
         code=REQUIRES_ACTION_EXPIRED if expired else intent.decline_code or intent.status,
         advice_code=intent.advice_code,
         declined_charge_id=intent.latest_charge,
+        refused_cards=payment.refused_cards_with(intent),
     )
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import stripe
 
-from onecharge.contract.events import DO_NOT_TRY_AGAIN
 from onecharge.contract.states import PaymentState
 from onecharge.payments.answers import ANSWERS, Action
 from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
@@ -30,6 +29,7 @@ from onecharge.payments.charges.protocol import (
     Wait,
     decide,
     decide_after_lookup,
+    refused_card,
 )
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.disputes import AfterCharge
@@ -142,8 +142,8 @@ def create(row: Payment, generation: int, tools: "ChargeTools") -> StripeIntent 
 def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
     """Confirm the row's PaymentIntent: returns it as it is then, and what to finalize it as if that was refused."""
     if _is_refused_card(row, tools):
-        declined = Finalize(PaymentState.DECLINED, code="refused_card", advice_code=DO_NOT_TRY_AGAIN)
-        return retrieve(str(row.payment_intent_id), tools), ConfirmResult.UNANSWERED, declined
+        shown = retrieve(str(row.payment_intent_id), tools)
+        return shown, ConfirmResult.UNANSWERED, refused_card(row, shown)
     tools.wait_for_token(tools.rate.confirms.take)
     response = tools.gateway.confirm(row)
     failure = response.failure

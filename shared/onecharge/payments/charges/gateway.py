@@ -353,8 +353,7 @@ def _ids_of(order_id: str, intents: Iterable[stripe.PaymentIntent]) -> list[str]
 def found_intent(intent: Any) -> StripeIntent:
     """What the protocol needs to know of a PaymentIntent that the SDK returned."""
     # The SDK's objects have no attribute for what a response leaves out.
-    error = getattr(intent, "last_payment_error", None)
-    advice = getattr(error, "advice_code", None)
+    decline_code, advice_code, refused_card = _decline_of(intent)
     metadata = metadata_of(intent)
     return StripeIntent(
         payment_intent_id=intent.id,
@@ -370,9 +369,9 @@ def found_intent(intent: Any) -> StripeIntent:
         cancellation_reason=getattr(intent, "cancellation_reason", None),
         latest_charge=_id_of(getattr(intent, "latest_charge", None)),
         review=_id_of(getattr(intent, "review", None)),
-        error_code=getattr(error, "decline_code", None) or getattr(error, "code", None) or _failure_of_charge(intent),
-        advice_code=advice,
-        refused_card=_fingerprint_of(getattr(error, "payment_method", None)) if advice == DO_NOT_TRY_AGAIN else None,
+        error_code=decline_code,
+        advice_code=advice_code,
+        refused_card=refused_card,
         client_secret=getattr(intent, "client_secret", None),
     )
 
@@ -382,13 +381,25 @@ def _fingerprint_of(payment_method: Any) -> str | None:
     return getattr(getattr(payment_method, "card", None), "fingerprint", None)
 
 
-def _failure_of_charge(intent: Any) -> str | None:
-    """Why the latest charge failed, if it is expanded (Stripe API reference, "The Charge object")."""
-    charge = getattr(intent, "latest_charge", None)
-    if getattr(charge, "status", None) != "failed":
-        return None
-    reason: str | None = getattr(getattr(charge, "outcome", None), "reason", None)
-    return reason or getattr(charge, "failure_code", None)
+def _decline_of(intent: Any) -> tuple[str | None, str | None, str | None]:
+    """Its code; the issuer's advice; the card's fingerprint, if it must not be tried again.
+
+    An update of the PaymentIntent clears its last error. Then the latest charge says it, if it is expanded (Stripe API
+    reference, "The Charge object").
+    """
+    error, charge = getattr(intent, "last_payment_error", None), getattr(intent, "latest_charge", None)
+    if error is not None:
+        reason, code = getattr(error, "decline_code", None), getattr(error, "code", None)
+        advice, method = getattr(error, "advice_code", None), getattr(error, "payment_method", None)
+    elif getattr(charge, "status", None) == "failed":
+        outcome = getattr(charge, "outcome", None)
+        reason, code = getattr(outcome, "reason", None), getattr(charge, "failure_code", None)
+        advice, method = getattr(outcome, "advice_code", None), getattr(charge, "payment_method_details", None)
+    else:
+        return None, None, None
+    # The card that replaces an expired one has the same number, and so the same fingerprint.
+    is_refused = advice == DO_NOT_TRY_AGAIN and code != "expired_card"
+    return reason or code, advice, _fingerprint_of(method) if is_refused else None
 
 
 def _number(text: str | None) -> int | None:

@@ -16,11 +16,11 @@ confirmed. docs/protocol.md gives the reason for each rule; lab/specification ex
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
 from typing import ClassVar, Self
 
-from onecharge.contract.events import NO_ATTEMPT_LEFT, OrderPlaced
+from onecharge.contract.events import DO_NOT_TRY_AGAIN, NO_ATTEMPT_LEFT, OrderPlaced
 from onecharge.contract.states import PaymentState
 from onecharge.payments.disputes import REVIEW, AfterCharge, Disputes, new_requests
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS
@@ -151,6 +151,11 @@ class Payment:
     def is_overdue(self, now: float) -> bool:
         """Whether the attempt, or a cancellation requested later, is unfinished for so long that it is an alarm."""
         return now - max(self.attempt_claimed_at, self.cancel_requested_at or 0) >= OVERDUE_SECONDS
+
+    def refused_cards_with(self, intent: "StripeIntent") -> tuple[str, ...]:
+        """The cards that are not to be tried again, with the one of the decline that the PaymentIntent shows."""
+        cards = self.refused_cards if intent.refused_card is None else (*self.refused_cards, intent.refused_card)
+        return tuple(dict.fromkeys(cards))
 
     @property
     def confirm_key(self) -> str:
@@ -328,7 +333,7 @@ def decide(
             return review_of_stopped(intent)
         case "canceled" if intent.decline_code == NO_ATTEMPT_LEFT and payment.cancel_requested_at is None:
             # The next generation would evade Stripe's limit on attempts, which it sets against card testing.
-            return _finalize(PaymentState.DECLINED, intent, payment.refused_cards)
+            return _finalize(PaymentState.DECLINED, intent, payment)
         case "canceled":
             # Not simply one more: every worker has to arrive at the same generation, and so at the same key.
             return Create(max(payment.generation, intent.generation + 1))
@@ -342,7 +347,7 @@ def decide(
             return _finalize(PaymentState.REQUIRES_ACTION, intent) if is_own_action else abandon
         case "requires_payment_method" if intent.error_code and is_decline_of(payment, intent, confirm_result):
             # Also for the code `authentication_required`: a page finishes nothing but requires_action.
-            return _finalize(PaymentState.DECLINED, intent, payment.refused_cards)
+            return _finalize(PaymentState.DECLINED, intent, payment)
         case _:
             # Undecided: confirm. If the confirm cannot be sent (again), replace the PaymentIntent.
             return Confirm() if confirm_result is ConfirmResult.UNANSWERED else abandon
@@ -399,7 +404,13 @@ def decide_after_lookup(
     return review_of_stopped(stopped[0]) if stopped else None
 
 
-def _finalize(state: PaymentState, intent: StripeIntent, refused_cards: tuple[str, ...] = ()) -> Finalize:
+def refused_card(payment: Payment, intent: StripeIntent) -> Finalize:
+    """The end of an attempt without a confirm: the decline that the PaymentIntent shows is an earlier one."""
+    final = _finalize(PaymentState.DECLINED, intent, payment)
+    return replace(final, code="refused_card", advice_code=DO_NOT_TRY_AGAIN)
+
+
+def _finalize(state: PaymentState, intent: StripeIntent, payment: Payment | None = None) -> Finalize:
     declined, is_paid = state is PaymentState.DECLINED, state is PaymentState.SUCCEEDED
     return Finalize(
         state,
@@ -407,7 +418,7 @@ def _finalize(state: PaymentState, intent: StripeIntent, refused_cards: tuple[st
         generation=intent.generation,
         code=intent.decline_code if declined else None,
         advice_code=intent.advice_code if declined else None,
-        refused_cards=(*refused_cards, intent.refused_card) if declined and intent.refused_card else (),
+        refused_cards=payment.refused_cards_with(intent) if payment else (),
         # Also for REQUIRES_ACTION: a later attempt takes the row over, and must not take the failed charge for its own.
         declined_charge_id=intent.latest_charge if state in UNPAID_STATES else None,
         after_charge=intent.after_charge if is_paid else None,
