@@ -519,10 +519,11 @@ def test_a_stored_failure_of_a_confirm_abandons_the_payment_intent(shop: Shop) -
     assert shop.stripe.charged == ["pi_1"]
 
 
-def test_a_stored_failure_does_not_take_over_another_attempts_decline(shop: Shop) -> None:
+@pytest.mark.parametrize("stored", [answer(503, replay=True), answer(400, replay=True, code="amount_too_large")])
+def test_what_a_key_stores_does_not_take_over_another_attempts_decline(shop: Shop, stored: Step) -> None:
     """The PaymentIntent still shows the first card's decline. The second was never tried, and is tried now."""
     shop.deliver(payment_method=LOST_CARD)
-    shop.stripe.next("confirm", answer(503, replay=True))
+    shop.stripe.next("confirm", stored)
     assert shop.deliver(attempt=2, payment_method=MASTERCARD) == Done()
     assert shop.stripe.sent("confirm")[-2:] == [f"order:{ORDER_ID}:2:pi_0", f"order:{ORDER_ID}:2:pi_1"]
     assert shop.outcome == ("SUCCEEDED", "pi_1")

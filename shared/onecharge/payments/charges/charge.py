@@ -334,10 +334,11 @@ def _confirm_result_of(failure: Failure | None) -> ConfirmResult:
     """What the response to a confirm proves about this attempt."""
     # Stripe stores UNEXPECTED_STATE too: somebody else confirmed or canceled first, this confirm was not executed, and
     # its one key replays that from now on, even if the PaymentIntent is open again.
-    if failure and failure.kind is ResponseKind.OTHER_PARAMETERS:
+    if failure is None:
+        return ConfirmResult.ANSWERED
+    if failure.kind is ResponseKind.OTHER_PARAMETERS:
         return ConfirmResult.KEY_MISUSED
-    spent = (ResponseKind.STORED_FAILURE, ResponseKind.STORED_REFUSAL, ResponseKind.UNEXPECTED_STATE)
-    is_spent = failure and failure.kind in spent
+    is_spent = ANSWERS[failure.kind].charge is Action.NEXT_KEY or failure.kind is ResponseKind.UNEXPECTED_STATE
     return ConfirmResult.KEY_SPENT if is_spent else ConfirmResult.ANSWERED
 
 
