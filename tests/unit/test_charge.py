@@ -606,6 +606,15 @@ def test_a_card_that_must_not_be_tried_again_is_known_by_another_name(shop: Shop
     assert shop.outcome == ("SUCCEEDED", "pi_0")
 
 
+def test_stripes_limit_on_attempts_holds_though_an_update_hides_the_decline(shop: Shop) -> None:
+    """Stripe cancels the PaymentIntent at the next confirm. Only its latest charge still says that it was declined."""
+    shop.deliver(payment_method=NO_FUNDS)
+    shop.stripe.update_by_hand(shop.stripe.intents[0])
+    shop.io.faults["stripe_confirm"] = "canceled by Stripe"
+    assert shop.deliver(attempt=2) == Done()
+    assert (shop.row()["state"], shop.row()["decline_code"]) == ("DECLINED", "no_attempt_left")
+
+
 def test_a_card_that_is_refused_after_3_d_secure_is_known_as_well(shop: Shop) -> None:
     """The reconciler finalizes that decline."""
     shop.deliver(payment_method=ASKS_FOR_ACTION)

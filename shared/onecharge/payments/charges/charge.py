@@ -160,10 +160,11 @@ def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmRe
                 tools.raise_alarm(row, failure)
             case _:
                 pass  # DECLINED, or what its key replays: the PaymentIntent says what became of it.
-    # Also after an error: the PaymentIntent decides whether it was a decline.
-    is_current = response.intent and not response.is_replay and not refusal
-    intent = response.intent if is_current else None
-    intent = intent or retrieve(str(row.payment_intent_id), tools)
+    # Also after an error: the PaymentIntent decides whether it was a decline. Why Stripe has canceled it may be seen
+    # only on its latest charge, which a response to a confirm does not show.
+    intent = None if response.is_replay or refusal else response.intent
+    if intent is None or intent.status == "canceled":
+        intent = retrieve(str(row.payment_intent_id), tools)
     if failure and failure.kind is ResponseKind.DECLINED and not intent.error_code:
         # An update has cleared the error, and there was no charge: the response still says that it was declined.
         intent = replace(intent, error_code=failure.code or "card_declined")
