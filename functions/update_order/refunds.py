@@ -70,7 +70,7 @@ def update_refund(
 
 def _move(orders: OrderStore, refunds_table: str, outcome: RefundOutcome, transition: RefundTransition) -> RefundState:
     """Move the refund; returns the status that it had, which may be no origin: then it ignored the outcome."""
-    expected, release = RefundState.PENDING, _release
+    expected, release = RefundState.PENDING, _release_reservation
     for _ in range(len(RefundState) + 1):
         try:
             found = _write(orders, refunds_table, outcome, transition, expected, release)
@@ -106,7 +106,7 @@ def _write(
     except orders.client.exceptions.TransactionCanceledException as canceled:
         refund, *order = canceled.response["CancellationReasons"]
         if refund.get("Code") != "ConditionalCheckFailed":
-            if release is _release and order and order[0].get("Code") == "ConditionalCheckFailed":
+            if release is _release_reservation and order and order[0].get("Code") == "ConditionalCheckFailed":
                 raise _NothingToRelease from None
             raise  # A conflict with another write, or the order is gone: the message is retried.
         if "Item" not in refund:
@@ -153,7 +153,7 @@ def _write_pending_reason(orders: OrderStore, refunds_table: str, outcome: Refun
         )
 
 
-def _release(orders: OrderStore, outcome: RefundOutcome) -> "UpdateTypeDef":
+def _release_reservation(orders: OrderStore, outcome: RefundOutcome) -> "UpdateTypeDef":
     """Release the reservation. If Stripe's total included this refund, another event of the payment lowers it."""
     return {
         "TableName": orders.table,

@@ -32,8 +32,8 @@ CustomerId = Annotated[str, Field(pattern=CUSTOMER_ID_PATTERN)]
 `auth0|65f1…`, a UUID, an e-mail address."""
 PaymentMethodId = Annotated[str, Field(pattern=r"^pm_[A-Za-z0-9_]{1,60}$")]
 """The id of a Stripe PaymentMethod, `pm_…`: a token for a card, never its number."""
-ATTEMPTS_MAX = 100
-Attempt = Annotated[int, Field(strict=True, ge=1, le=ATTEMPTS_MAX)]
+ATTEMPT_NUMBER_MAX = 100
+Attempt = Annotated[int, Field(strict=True, ge=1, le=ATTEMPT_NUMBER_MAX)]
 """The number of the attempt to pay the order: 1, and one more for each new payment method after a decline."""
 CorrelationId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:=/+-]{1,128}$")]
 """The id of the HTTP request that placed the order; every event and log line of the order carries it."""

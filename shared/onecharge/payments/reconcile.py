@@ -3,7 +3,7 @@
 an event of a PaymentIntent ─► reconcile_event ─┐  read the row, then Stripe, then write on the row's revision
 an unfinished row ───────────► reconcile_row ───┴─► find_discrepancy ─► write what Stripe says, cancel, or alarm
 
-What Stripe says later wins: a success is written over DECLINED, whoever has the lease. Nothing is confirmed here, and
+What Stripe says later wins: a success is written over DECLINED. Nothing is confirmed here, and
 nothing is created except to finish a cancellation that was requested. A row that names no PaymentIntent is looked up:
 it may be a restored one. An alarm is raised before the row is written: once the row says what Stripe says, another
 event of the same change raises none.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from onecharge.contract.events import ATTEMPTS_MAX
+from onecharge.contract.events import ATTEMPT_NUMBER_MAX
 from tests.support.orders_api import Client
 
 
@@ -96,7 +96,7 @@ def test_a_table_that_stays_throttled_is_503_try_again(client: Client) -> None:
 def test_a_list_leaves_out_an_order_that_is_unreadable(client: Client) -> None:
     """For example attempt 101 of a restored table: the others are shown, and an alarm names it."""
     order_ids = [client.placed() for _ in range(3)]
-    client.set_attributes(order_ids[1], attempt=ATTEMPTS_MAX + 1)
+    client.set_attributes(order_ids[1], attempt=ATTEMPT_NUMBER_MAX + 1)
     status, body, _ = client.get("/orders")
     assert status == 200
     assert sorted(each["order_id"] for each in body["orders"]) == sorted([order_ids[0], order_ids[2]])

@@ -29,7 +29,7 @@ from onecharge.payments.charges.protocol import (
     Wait,
     decide,
     decide_after_lookup,
-    refused_card,
+    decline_of_refused_card,
 )
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.disputes import AfterCharge
@@ -135,15 +135,15 @@ def create(row: Payment, generation: int, tools: "ChargeTools") -> StripeIntent 
             # Nothing exists to charge, so CANCELED needs no PaymentIntent as its trace.
             return Finalize(PaymentState.CANCELED)
         case Action.DECLINE | Action.REFUSE:
-            return _refusal(row, failure, tools, generation_to_keep(row, generation))
-    raise _retry(failure, generation_to_keep(row, generation))
+            return _end_or_release(row, failure, tools, generation_to_keep(row, generation))
+    raise _release_for(failure, generation_to_keep(row, generation))
 
 
 def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
     """Confirm the row's PaymentIntent: returns it as it is then, and what to finalize it as if that was refused."""
     if _is_refused_card(row, tools):
         shown = retrieve(str(row.payment_intent_id), tools)
-        return shown, ConfirmResult.UNANSWERED, refused_card(row, shown)
+        return shown, ConfirmResult.UNANSWERED, decline_of_refused_card(row, shown)
     tools.wait_for_token(tools.rate.confirms.take)
     response = tools.gateway.confirm(row)
     failure = response.failure
@@ -151,15 +151,15 @@ def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmRe
     if failure:
         match ANSWERS[failure.kind].charge:
             case Action.RETRY:
-                raise _retry(failure)
+                raise _release_for(failure)
             case Action.DECLINE | Action.REFUSE:
                 # A payment method may be consumed because this PaymentIntent succeeded with it.
-                refusal = _refusal(row, failure, tools)
+                refusal = _end_or_release(row, failure, tools)
             case Action.LOOK_UP:
                 # The key belongs to this attempt: an earlier worker confirmed, with another payment method.
                 tools.raise_alarm(row, failure)
-            case _:
-                pass  # DECLINED, or what its key replays: the PaymentIntent says what became of it.
+            case Action.RETRIEVE | Action.NEXT_KEY:
+                pass  # The PaymentIntent decides, and `_confirm_result_of` says what the response proves.
     # Also after an error: the PaymentIntent decides whether it was a decline. Why Stripe has canceled it may be seen
     # only on its latest charge, which a response to a confirm does not show.
     intent = None if response.is_replay or refusal else response.intent
@@ -169,6 +169,18 @@ def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmRe
         # An update has cleared the error, and there was no charge: the response still says that it was declined.
         intent = replace(intent, error_code=failure.code or "card_declined")
     return intent, ConfirmResult.UNANSWERED if refusal else _confirm_result_of(failure), refusal
+
+
+def _confirm_result_of(failure: Failure | None) -> ConfirmResult:
+    """What the response to a confirm proves about this attempt."""
+    # Stripe stores UNEXPECTED_STATE too: somebody else confirmed or canceled first, this confirm was not executed, and
+    # its one key replays that from now on, even if the PaymentIntent is open again.
+    if failure is None:
+        return ConfirmResult.ANSWERED
+    if failure.kind is ResponseKind.OTHER_PARAMETERS:
+        return ConfirmResult.KEY_MISUSED
+    is_spent = ANSWERS[failure.kind].charge is Action.NEXT_KEY or failure.kind is ResponseKind.UNEXPECTED_STATE
+    return ConfirmResult.KEY_SPENT if is_spent else ConfirmResult.ANSWERED
 
 
 def _is_refused_card(row: Payment, tools: "ChargeTools") -> bool:
@@ -184,7 +196,7 @@ def _is_refused_card(row: Payment, tools: "ChargeTools") -> bool:
     except stripe.StripeError as error:
         failure = classify(error)
         if failure.kind not in (ResponseKind.PAYMENT_METHOD_REFUSED, ResponseKind.NOT_FOUND):
-            raise _retry(failure) from error
+            raise _release_for(failure) from error
         return False  # There is no such card: the response to the confirm says it to the customer.
 
 
@@ -305,7 +317,7 @@ class ChargeTools:
 
 def _intent_of(response: StripeResponse) -> StripeIntent:
     if response.intent is None or response.failure:
-        raise _retry(_failure_of(response))
+        raise _release_for(_failure_of(response))
     return response.intent
 
 
@@ -313,12 +325,14 @@ def _failure_of(response: StripeResponse) -> Failure:
     return response.failure or Failure(ResponseKind.NO_ANSWER)
 
 
-def _retry(failure: Failure, kept: Mapping[str, int] | None = None) -> Release:
+def _release_for(failure: Failure, kept: Mapping[str, int] | None = None) -> Release:
     alarm = ANSWERS[failure.kind].charge_alarm
     return Release(failure.kind, alarm=alarm, kept={**(kept or {}), **failure.details})
 
 
-def _refusal(row: Payment, failure: Failure, tools: ChargeTools, kept: Mapping[str, int] | None = None) -> Finalize:
+def _end_or_release(
+    row: Payment, failure: Failure, tools: ChargeTools, kept: Mapping[str, int] | None = None
+) -> Finalize:
     """What to finalize a refused row as. Our own request at fault: Release for an hour, which a deploy may fix."""
     state = PaymentState.DECLINED
     if ANSWERS[failure.kind].charge is Action.REFUSE:
@@ -329,18 +343,6 @@ def _refusal(row: Payment, failure: Failure, tools: ChargeTools, kept: Mapping[s
             raise Release(failure.kind, alarm=alarm, kept={"refused_at": refused_at, **(kept or {}), **failure.details})
     code = failure.code or "invalid_request"
     return Finalize(state, code=code, stripe_message=failure.message, stripe_request_id=failure.request_id)
-
-
-def _confirm_result_of(failure: Failure | None) -> ConfirmResult:
-    """What the response to a confirm proves about this attempt."""
-    # Stripe stores UNEXPECTED_STATE too: somebody else confirmed or canceled first, this confirm was not executed, and
-    # its one key replays that from now on, even if the PaymentIntent is open again.
-    if failure is None:
-        return ConfirmResult.ANSWERED
-    if failure.kind is ResponseKind.OTHER_PARAMETERS:
-        return ConfirmResult.KEY_MISUSED
-    is_spent = ANSWERS[failure.kind].charge is Action.NEXT_KEY or failure.kind is ResponseKind.UNEXPECTED_STATE
-    return ConfirmResult.KEY_SPENT if is_spent else ConfirmResult.ANSWERED
 
 
 def _cause_of(error: Exception) -> Cause | None:

@@ -404,7 +404,7 @@ def decide_after_lookup(
     return review_of_stopped(stopped[0]) if stopped else None
 
 
-def refused_card(payment: Payment, intent: StripeIntent) -> Finalize:
+def decline_of_refused_card(payment: Payment, intent: StripeIntent) -> Finalize:
     """The end of an attempt without a confirm: the decline that the PaymentIntent shows is an earlier one."""
     final = _finalize(PaymentState.DECLINED, intent, payment)
     return replace(final, code="refused_card", advice_code=DO_NOT_TRY_AGAIN)

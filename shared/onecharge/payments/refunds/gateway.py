@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import stripe
 
-from onecharge.contract.events import ATTEMPTS_MAX
+from onecharge.contract.events import ATTEMPT_NUMBER_MAX
 from onecharge.payments.charges.gateway import list_refunds
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund
 from onecharge.payments.stripe_responses import (
@@ -93,7 +93,7 @@ def found_refund(refund: stripe.Refund) -> FoundRefund:
     # The SDK's objects have no attribute for what a response leaves out.
     attempt = metadata_of(refund).get("attempt", "")
     is_pending = getattr(refund, "status", None) == "pending"
-    is_attempt = attempt.isdecimal() and 1 <= int(attempt) <= ATTEMPTS_MAX
+    is_attempt = attempt.isdecimal() and 1 <= int(attempt) <= ATTEMPT_NUMBER_MAX
     return FoundRefund(
         stripe_refund_id=refund.id,
         status=getattr(refund, "status", None) or "none",
