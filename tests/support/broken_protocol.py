@@ -6,7 +6,7 @@ BREAKS = {
         '_CLAIMABLE = f"{ROW_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT} OR attribute_exists(order_id)"\n',
     ),
     "charges/charge.py": (
-        "    intent = steps.retrieve(row.payment_intent_id, tools) if row.payment_intent_id else None\n",
+        "    intent = retrieve(row.payment_intent_id, tools) if row.payment_intent_id else None\n",
         "    intent = None\n",
     ),
     "charges/protocol.py": (
