@@ -44,7 +44,7 @@ def _asking(mutant: type[StripeGateway]) -> Callable[[World], None]:
 
 
 class _ForgetsWhatFollowed(StripeGateway):
-    def after_charge(self, intent: StripeIntent) -> AfterCharge:
+    def after_charge(self, intent: StripeIntent, before_each: Callable[[], None] = lambda: None) -> AfterCharge:
         return AfterCharge()
 
 

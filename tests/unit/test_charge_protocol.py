@@ -331,8 +331,9 @@ def test_the_trace_of_a_cancellation_outlives_the_row() -> None:
 
 
 def test_every_kind_of_response_has_an_answer() -> None:
-    """No response falls through."""
+    """No response falls through, and no action is there for nothing."""
     assert ANSWERS.keys() == set(ResponseKind)
+    assert {action for each in ANSWERS.values() for action in (each.charge, each.refund)} == set(Action)
 
 
 def test_the_documented_table_of_responses_is_the_codes() -> None:

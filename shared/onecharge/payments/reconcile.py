@@ -3,10 +3,10 @@
 an event of a PaymentIntent ─► reconcile_event ─┐  read the row, then Stripe, then write on the row's revision
 an unfinished row ───────────► reconcile_row ───┴─► find_discrepancy ─► write what Stripe says, cancel, or alarm
 
-What Stripe says later wins: a success is written over DECLINED. Nothing is confirmed here, and
-nothing is created except to finish a cancellation that was requested. A row that names no PaymentIntent is looked up:
-it may be a restored one. An alarm is raised before the row is written: once the row says what Stripe says, another
-event of the same change raises none.
+What Stripe says later wins: a success is written over DECLINED. Nothing is confirmed here, and nothing is created
+except to finish a cancellation that was requested. A row that names no PaymentIntent is looked up: it may be a restored
+one. An alarm is raised before the row is written: once the row says what Stripe says, another event of the same change
+raises none.
 """
 
 from dataclasses import dataclass, replace
@@ -32,6 +32,7 @@ from onecharge.payments.charges.protocol import (
     Payment,
     StripeIntent,
     decide,
+    final_of,
     is_stopped_by_hand,
     review_of_stopped,
 )
@@ -356,21 +357,14 @@ def _write(payment: Payment, final: Finalize, tools: "ReconcileTools") -> None:
 
 
 def _final(state: PaymentState, intent: StripeIntent, payment: Payment) -> Finalize:
-    code = MONEY_DIFFERS if state is PaymentState.NEEDS_REVIEW else None
-    if state is not PaymentState.DECLINED:
-        after = intent.after_charge
-        return Finalize(state, intent.payment_intent_id, intent.generation, code=code, after_charge=after)
-    # A PaymentIntent that requires action is canceled as abandoned only when it expires.
-    expired = intent.cancellation_reason == CancelReason.ABANDONED
-    return Finalize(
-        state,
-        intent.payment_intent_id,
-        intent.generation,
-        code=REQUIRES_ACTION_EXPIRED if expired else intent.decline_code or intent.status,
-        advice_code=intent.advice_code,
-        declined_charge_id=intent.latest_charge,
-        refused_cards=payment.refused_cards_with(intent),
-    )
+    final = final_of(state, intent, payment)
+    if state is PaymentState.NEEDS_REVIEW:
+        return replace(final, code=MONEY_DIFFERS)
+    if state is PaymentState.DECLINED:
+        # A PaymentIntent that requires action is canceled as abandoned only when it expires.
+        expired = intent.cancellation_reason == CancelReason.ABANDONED
+        return replace(final, code=REQUIRES_ACTION_EXPIRED if expired else intent.decline_code or intent.status)
+    return final
 
 
 # ---------------------------------------------------------------- what they work with

@@ -1,7 +1,7 @@
 """Classifies what Stripe answers, and failures of the network.
 
-What follows from each kind of response is in answers.py. Source: Stripe documentation,
-"Error handling", "Error codes", "Idempotent requests".
+What follows from each kind of response is in answers.py. Source: Stripe documentation, "Error handling", "Error codes",
+"Idempotent requests".
 """
 
 import re

@@ -32,7 +32,6 @@ from onecharge.payments.charges.protocol import (
     decline_of_refused_card,
 )
 from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.disputes import AfterCharge
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind, classify
@@ -235,14 +234,8 @@ def _with_refunds_and_disputes(found: StripeIntent, tools: "ChargeTools") -> Str
     """With refunds, disputes and suspicion, if it succeeded: the row that knew of them may be lost."""
     if found.status != "succeeded":
         return found
-    tools.require_time()
     try:
-        refunded = tools.gateway.amount_refunded(found.payment_intent_id)
-        tools.require_time()
-        disputes = tools.gateway.disputes(found.payment_intent_id)
-        tools.require_time()
-        suspicion = tools.gateway.known_suspicion(found)
-        return replace(found, after_charge=AfterCharge(refunded, disputes, suspicion))
+        return replace(found, after_charge=tools.gateway.after_charge(found, before_each=tools.require_time))
     except (LookupInconclusive, stripe.StripeError) as error:
         raise Release("refunds and disputes not read", alarm=_cause_of(error)) from error
 

@@ -266,9 +266,17 @@ class StripeGateway:
         """When the PaymentIntent, which succeeded, was charged; epoch seconds. Raises stripe.StripeError."""
         return int(self.client.v1.charges.retrieve(str(intent.latest_charge)).created)
 
-    def after_charge(self, intent: StripeIntent) -> AfterCharge:
-        """What followed the charge of a PaymentIntent, for a row that did not know of it. Raises as below."""
-        refunded, disputes = self.amount_refunded(intent.payment_intent_id), self.disputes(intent.payment_intent_id)
+    def after_charge(self, intent: StripeIntent, before_each: Callable[[], None] = lambda: None) -> AfterCharge:
+        """What followed the charge of a PaymentIntent, for a row that did not know of it. Raises as below.
+
+        Args:
+            before_each: called before each of its three steps; it may raise, if there is too little time.
+        """
+        before_each()
+        refunded = self.amount_refunded(intent.payment_intent_id)
+        before_each()
+        disputes = self.disputes(intent.payment_intent_id)
+        before_each()
         return AfterCharge(refunded, disputes, self.known_suspicion(intent))
 
     def amount_refunded(self, payment_intent_id: str) -> int:

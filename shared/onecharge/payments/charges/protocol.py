@@ -326,14 +326,14 @@ def decide(
     abandon = Cancel(CancelReason.ABANDONED, intent.payment_intent_id)
     match intent.status:
         case "succeeded":
-            return _finalize(PaymentState.SUCCEEDED, intent)
+            return final_of(PaymentState.SUCCEEDED, intent, payment)
         case "canceled" if intent.is_canceled_by_customer:
-            return _finalize(PaymentState.CANCELED, intent)
+            return final_of(PaymentState.CANCELED, intent, payment)
         case "canceled" if is_stopped_by_hand(payment, intent):
             return review_of_stopped(intent)
         case "canceled" if intent.decline_code == NO_ATTEMPT_LEFT and payment.cancel_requested_at is None:
             # The next generation would evade Stripe's limit on attempts, which it sets against card testing.
-            return _finalize(PaymentState.DECLINED, intent, payment)
+            return final_of(PaymentState.DECLINED, intent, payment)
         case "canceled":
             # Not simply one more: every worker has to arrive at the same generation, and so at the same key.
             return Create(max(payment.generation, intent.generation + 1))
@@ -344,10 +344,10 @@ def decide(
         case _ if payment.cancel_requested_at is not None:
             return Cancel(CancelReason.BY_CUSTOMER, intent.payment_intent_id)
         case "requires_action":
-            return _finalize(PaymentState.REQUIRES_ACTION, intent) if is_own_action else abandon
+            return final_of(PaymentState.REQUIRES_ACTION, intent, payment) if is_own_action else abandon
         case "requires_payment_method" if intent.error_code and is_decline_of(payment, intent, confirm_result):
             # Also for the code `authentication_required`: a page finishes nothing but requires_action.
-            return _finalize(PaymentState.DECLINED, intent, payment)
+            return final_of(PaymentState.DECLINED, intent, payment)
         case _:
             # Undecided: confirm. If the confirm cannot be sent (again), replace the PaymentIntent.
             return Confirm() if confirm_result is ConfirmResult.UNANSWERED else abandon
@@ -391,7 +391,11 @@ def decide_after_lookup(
         return _review(succeeded[0], SEVERAL_SUCCEEDED)
     if succeeded:
         is_other = succeeded[0].money_differs_from(payment.request)
-        return _review(succeeded[0], MONEY_DIFFERS) if is_other else _finalize(PaymentState.SUCCEEDED, succeeded[0])
+        return (
+            _review(succeeded[0], MONEY_DIFFERS)
+            if is_other
+            else final_of(PaymentState.SUCCEEDED, succeeded[0], payment)
+        )
     if any(intent.status not in ("canceled", "processing") and not intent.is_open for intent in others):
         return Finalize(PaymentState.NEEDS_REVIEW, code="a PaymentIntent of an unexpected status")
     if any(intent.status == "processing" for intent in others):
@@ -399,18 +403,19 @@ def decide_after_lookup(
     if still_open:
         return CancelFound(still_open)
     if canceled:
-        return _finalize(PaymentState.CANCELED, canceled[0])
+        return final_of(PaymentState.CANCELED, canceled[0], payment)
     stopped = [intent for intent in others if is_stopped_by_hand(payment, intent)]
     return review_of_stopped(stopped[0]) if stopped else None
 
 
 def decline_of_refused_card(payment: Payment, intent: StripeIntent) -> Finalize:
     """The end of an attempt without a confirm: the decline that the PaymentIntent shows is an earlier one."""
-    final = _finalize(PaymentState.DECLINED, intent, payment)
+    final = final_of(PaymentState.DECLINED, intent, payment)
     return replace(final, code="refused_card", advice_code=DO_NOT_TRY_AGAIN)
 
 
-def _finalize(state: PaymentState, intent: StripeIntent, payment: Payment | None = None) -> Finalize:
+def final_of(state: PaymentState, intent: StripeIntent, payment: Payment) -> Finalize:
+    """What to finalize the row as, by its PaymentIntent."""
     declined, is_paid = state is PaymentState.DECLINED, state is PaymentState.SUCCEEDED
     return Finalize(
         state,
@@ -418,7 +423,7 @@ def _finalize(state: PaymentState, intent: StripeIntent, payment: Payment | None
         generation=intent.generation,
         code=intent.decline_code if declined else None,
         advice_code=intent.advice_code if declined else None,
-        refused_cards=payment.refused_cards_with(intent) if payment else (),
+        refused_cards=payment.refused_cards_with(intent) if declined else (),
         # Also for REQUIRES_ACTION: a later attempt takes the row over, and must not take the failed charge for its own.
         declined_charge_id=intent.latest_charge if state in UNPAID_STATES else None,
         after_charge=intent.after_charge if is_paid else None,
