@@ -19,7 +19,7 @@ from console.tally import Seen, Stored
 from console.timeline import Timeline, timeline
 from console.why import why_once
 from onecharge.contract.states import OrderStatus
-from onecharge.payments.stripe_responses import order_id_of
+from onecharge.payments.stripe_objects import order_id_of
 from onecharge.runtime.dynamodb import from_item, read_items
 from ops.connection import Stack
 from ops.facts import Surroundings, gather, surroundings

@@ -168,8 +168,8 @@ class Resolver:
         if own is not None and own not in intents:
             # Search lags, and the list begins late: the row's own is there all the same, or this is another account.
             response = self.gateway.retrieve(own)
-            if response.intent is not None and response.failure is None:
-                intents[own] = response.intent
+            if response.found is not None and response.failure is None:
+                intents[own] = response.found
             is_gone = response.failure is not None and response.failure.code == "resource_missing"
         succeeded = [each for each in intents.values() if each.status == "succeeded"]
         after = {each.payment_intent_id: self.gateway.after_charge(each) for each in succeeded}

@@ -37,19 +37,19 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import CANCEL_IN_REVIEW, CLOSE, RETRY, Transition
 from onecharge.orders.waiting import WaitingIndex
-from onecharge.payments.charges.gateway import NoSuchPaymentIntent
+from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway
 from onecharge.payments.charges.protocol import UNPAID_STATES, Payment, StripeIntent
+from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.disputes import status_of
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.refunds.canceled_orders import refund_canceled_order
-from onecharge.payments.refunds.gateway import StripeRefunds
 from onecharge.payments.refunds.protocol import FinalizeRefund, Refund, refund_id_of_canceled_order
-from onecharge.payments.refunds.refund import RefundTools
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_events import EventDeferred
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.tools import Tools
 from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem, stripe_line
@@ -385,13 +385,16 @@ def refund_once(stack: Stack, payment: Payment, intent: StripeIntent) -> str | N
     """
     store = RefundStore(stack.dynamodb, stack.resource("RefundsTable"))
     bounds = TimeBounds.of(_REFUND_SECONDS)
-    tools = RefundTools(
-        store=store,
-        gateway=StripeRefunds(stack.stripe),
+    tools = Tools(
+        payments=PaymentStore(stack.dynamodb, stack.resource("PaymentsTable")),
+        refunds=store,
+        stripe=StripeGateway(stack.stripe),
         instruments=Instruments(time.time, Logger(service="ops", level="CRITICAL"), lambda _: None),
         rate=StripeRate(per_second=1),
         lease_seconds=bounds.lease_seconds,
         deadline=bounds.deadline(time.time()),
+        look_up_placed_before=lambda: 0,
+        requires_action_seconds=0,
     )
     try:
         refund_canceled_order(payment, intent, tools)
@@ -444,5 +447,5 @@ def _decide_refund(
         stack.gateway.order_of(request.payment_intent_id)
     except NoSuchPaymentIntent:
         return Refused(f"Stripe has no {request.payment_intent_id}: is the key another account's?")
-    found = StripeRefunds(stack.stripe).find_refunds(request.payment_intent_id, request.refund_id)
+    found = StripeGateway(stack.stripe).find_refunds(request.payment_intent_id, request.refund_id)
     return decide_refund(resolution, refund, found, now=now)

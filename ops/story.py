@@ -14,7 +14,7 @@ from typing import Any
 
 from onecharge.contract.money import as_money
 from onecharge.contract.states import OrderStatus, PaymentState
-from onecharge.payments.stripe_responses import metadata_of
+from onecharge.payments.stripe_objects import metadata_of
 from ops.diagnosis import diagnose
 from ops.facts import Facts, IntentFacts
 from ops.findings import Finding, Severity

@@ -13,10 +13,10 @@ import boto3
 from charge_order.cancel_requested import cancel_order
 from charge_order.order_placed import charge_order
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, event_adapter
-from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.service import PaymentService
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.tools import Tools
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.functions import lambda_handler
@@ -32,7 +32,7 @@ ORDER_EVENT = event_adapter(OrderPlacedEvent, CancelRequestedEvent)
 """Every event on the payments queue."""
 
 
-def handle(event: OrderPlacedEvent | CancelRequestedEvent, tools: ChargeTools) -> Disposition:
+def handle(event: OrderPlacedEvent | CancelRequestedEvent, tools: Tools) -> Disposition:
     """Handle one delivery. Raises PoisonMessage."""
     return charge_order(event, tools) if isinstance(event, OrderPlacedEvent) else cancel_order(event, tools)
 
@@ -50,7 +50,7 @@ class Application:
         self.consumer = Consumer(
             model=ORDER_EVENT,
             # A Stripe key that cannot be read is an outage: each message backs off.
-            handle=lambda event: handle(event, service.charge_tools()),
+            handle=lambda event: handle(event, service.tools()),
             queue=Queue(sqs, environment["PAYMENTS_QUEUE_URL"], environment["PAYMENTS_DLQ_URL"]),
             logger=logger,
             count=self.counts,

@@ -6,17 +6,17 @@ CancelRequested ─► cancel_payment ─┬─► CANCELED, SUCCEEDED, NEEDS_RE
 
 from onecharge.contract.events import CancelRequestedEvent
 from onecharge.payments.charges.cancel import cancel_payment
-from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.protocol import CLOSED_STATES
+from onecharge.payments.tools import Tools
 from onecharge.payments.work import reemit_if_late, require_past
 from onecharge.runtime.consumer import BackOff, Disposition, Done
 
 
-def cancel_order(event: CancelRequestedEvent, tools: ChargeTools) -> Disposition:
+def cancel_order(event: CancelRequestedEvent, tools: Tools) -> Disposition:
     """Handle one delivery. Raises PoisonMessage."""
     require_past("data.placed_at", event.data.placed_at, tools.instruments)
     payment = cancel_payment(event.data, tools, correlation_id=event.correlationid)
     if payment.state not in CLOSED_STATES:
         return BackOff()
-    reemit_if_late(tools.store, payment, tools.instruments)
+    reemit_if_late(tools.payments, payment, tools.instruments)
     return Done()

@@ -8,26 +8,27 @@ from dataclasses import replace
 
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.charge import ChargeTools, charge
+from onecharge.payments.charges.charge import charge
 from onecharge.payments.charges.protocol import FrozenRequest, Payment
 from onecharge.payments.leases import Claim, Superseded, new_lease_owner
+from onecharge.payments.tools import Tools
 from onecharge.payments.work import REEMIT_AFTER_SECONDS, after_claim, require_past
 from onecharge.runtime.consumer import Disposition
 
 
-def charge_order(event: OrderPlacedEvent, tools: ChargeTools) -> Disposition:
+def charge_order(event: OrderPlacedEvent, tools: Tools) -> Disposition:
     """Handle one delivery: however many an order has, together they charge it once. Raises PoisonMessage."""
     # The order's age decides whether to look up: a time in the future would switch the lookup off.
     require_past("data.placed_at", event.data.placed_at, tools.instruments)
     claim = _claim(event, tools, event.data.attempt, event.data.payment_method)
     if isinstance(claim, Superseded) and _resumes_later_attempt(event, claim.row, tools):
         claim = _claim(event, tools, claim.row.attempt, claim.row.payment_method)
-    return after_claim(event, claim, tools, lambda row: charge(row, tools), differs=differs)
+    return after_claim(event, claim, tools.payments, tools, lambda row: charge(row, tools), differs=differs)
 
 
-def _claim(event: OrderPlacedEvent, tools: ChargeTools, attempt: int, payment_method: str) -> Claim[Payment]:
-    return tools.store.claim(
-        FrozenRequest.of(event.data, terms_version=tools.gateway.terms_version),
+def _claim(event: OrderPlacedEvent, tools: Tools, attempt: int, payment_method: str) -> Claim[Payment]:
+    return tools.payments.claim(
+        FrozenRequest.of(event.data, terms_version=tools.stripe.terms_version),
         attempt=attempt,
         payment_method=payment_method,
         correlation_id=event.correlationid,
@@ -37,7 +38,7 @@ def _claim(event: OrderPlacedEvent, tools: ChargeTools, attempt: int, payment_me
     )
 
 
-def _resumes_later_attempt(event: OrderPlacedEvent, row: Payment, tools: ChargeTools) -> bool:
+def _resumes_later_attempt(event: OrderPlacedEvent, row: Payment, tools: Tools) -> bool:
     """Whether the message stands for the row's later attempt, which no message of its own claims any more.
 
     The order was restored, or lost and placed again: it asks for an earlier attempt, and has forgotten the unfinished

@@ -95,9 +95,9 @@ def intent_to_confirm(payment: Payment, gateway: Callable[[], StripeGateway]) ->
     ):
         return None
     response = gateway().retrieve(payment.payment_intent_id)
-    if response.intent is None or response.failure:
+    if response.found is None or response.failure:
         raise ClientSecretUnknown(response.failure.kind if response.failure else "no PaymentIntent")
-    return response.intent
+    return response.found
 
 
 ROUTE = Route(

@@ -6,9 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.reconcile import ReconcileTools
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
-from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.service import PaymentService
 from onecharge.payments.stripe_events import Received
 from onecharge.payments.time_bounds import TimeBounds
@@ -37,8 +35,6 @@ class Application:
         self._instruments = Instruments(time.time, function_logger(), self.counts)
         bounds = bounds_of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         self._service = PaymentService(environment, bounds=bounds, instruments=self._instruments)
-        self._refunds = RefundStore(self._service.dynamodb, environment["REFUNDS_TABLE"])
-        self._requires_action_seconds = int(environment["REQUIRES_ACTION_SECONDS"])
         table = environment["PAYMENTS_STATE_TABLE"]
         self._state = CheckpointStore(self._service.dynamodb, table, ReconcileCheckpoint)
         self._received = CheckpointStore(self._service.dynamodb, table, Received)
@@ -46,7 +42,7 @@ class Application:
     def reconcile(self, context: "LambdaContext") -> None:
         """One run, which ends before the invocation does."""
         ReconcileRun(
-            make_tools=self._tools,
+            make_tools=self._service.tools,
             instruments=self._instruments,
             state=self._state,
             received=self._received,
@@ -54,10 +50,6 @@ class Application:
             gauge=self.counts.gauge,
             parallel=self._threads,
         ).run()
-
-    def _tools(self) -> ReconcileTools:
-        charge, refund = self._service.charge_tools(), self._service.refund_tools(self._refunds)
-        return ReconcileTools(charge, refund, self._requires_action_seconds)
 
 
 @lambda_handler(Application)

@@ -17,7 +17,7 @@ import stripe
 from onecharge.payments.apply_event import apply_event
 from onecharge.payments.charges.protocol import Payment
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.reconcile import OUTAGES, UNATTENDED_SECONDS, ReconcileTools, cause_of, reconcile_row
+from onecharge.payments.reconcile import OUTAGES, UNATTENDED_SECONDS, cause_of, reconcile_row
 from onecharge.payments.reconcile_checkpoint import (
     ROUND_OVERDUE_SECONDS,
     AlarmedEvent,
@@ -32,6 +32,7 @@ from onecharge.payments.stripe_events import (
     retrieve_event,
 )
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
+from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
 from onecharge.runtime.dynamodb import ALL_SHARDS, SHARDS
@@ -86,7 +87,7 @@ class ReconcileRun:
     def __init__(
         self,
         *,
-        make_tools: Callable[[], ReconcileTools],
+        make_tools: Callable[[], Tools],
         instruments: Instruments,
         state: CheckpointStore[ReconcileCheckpoint],
         received: CheckpointStore[Received],
@@ -105,8 +106,8 @@ class ReconcileRun:
     def run(self) -> None:
         """Continue from the checkpoint. An outage ends the run, and the next one continues."""
         try:
-            tools = self._make_tools().charge
-            self._store, self._client = tools.store, tools.gateway.client
+            tools = self._make_tools()
+            self._store, self._client = tools.payments, tools.stripe.client
             self._checkpoint = self._read_checkpoint()
             seconds = self._seconds_left()
             self._visit_rows(reserve=seconds * (1 - _ROWS_SHARE))

@@ -12,7 +12,6 @@ import boto3
 
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.service import PaymentService
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.aws import client_config
@@ -37,12 +36,11 @@ class Application:
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         instruments = Instruments(time.time, logger, self.counts)
         service = PaymentService(environment, bounds=bounds, instruments=instruments)
-        refunds = RefundStore(service.dynamodb, environment["REFUNDS_TABLE"])
         sqs = boto3.client("sqs", config=client_config())
         self.consumer = Consumer(
             model=RefundRequestedEvent,
             # A Stripe key that cannot be read is an outage: each message backs off.
-            handle=lambda event: refund_charge(event, service.refund_tools(refunds), service.payments),
+            handle=lambda event: refund_charge(event, service.tools()),
             queue=Queue(sqs, environment["REFUNDS_QUEUE_URL"], environment["REFUNDS_DLQ_URL"]),
             logger=logger,
             count=self.counts,

@@ -7,34 +7,34 @@ RefundRequested ─┬─► RefundStore.claim ─► payments/work.py ─┬─
 
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.leases import new_lease_owner
 from onecharge.payments.refunds.protocol import FrozenRefund, Refund
-from onecharge.payments.refunds.refund import RefundTools, refund
+from onecharge.payments.refunds.refund import refund
+from onecharge.payments.tools import Tools
 from onecharge.payments.work import after_claim, log_delivery, require_past
 from onecharge.runtime.consumer import BackOff, Disposition, PoisonMessage
 
 
-def refund_charge(event: RefundRequestedEvent, tools: RefundTools, payments: PaymentStore) -> Disposition:
+def refund_charge(event: RefundRequestedEvent, tools: Tools) -> Disposition:
     """Handle one delivery: however many a refund has, together they make it once. Raises PoisonMessage."""
     require_past("data.requested_at", event.data.requested_at, tools.instruments)
-    payment_intent_id = _paid_with(event, payments)
+    payment_intent_id = _paid_with(event, tools)
     if payment_intent_id is None:
         log_delivery(tools.instruments, event, "refund waits for its payment")
         return BackOff()
-    claim = tools.store.claim(
+    claim = tools.refunds.claim(
         FrozenRefund.of(event.data, payment_intent_id),
         correlation_id=event.correlationid,
         owner=new_lease_owner(),
         now=tools.instruments.now(),
         lease_seconds=tools.lease_seconds,
     )
-    return after_claim(event, claim, tools, lambda row: refund(row, tools), differs=differs)
+    return after_claim(event, claim, tools.refunds, tools, lambda row: refund(row, tools), differs=differs)
 
 
-def _paid_with(event: RefundRequestedEvent, payments: PaymentStore) -> str | None:
+def _paid_with(event: RefundRequestedEvent, tools: Tools) -> str | None:
     """The PaymentIntent that paid the order; None if the Payments table does not say that one did."""
-    payment = payments.read(event.data.order_id)
+    payment = tools.payments.read(event.data.order_id)
     if payment is None or payment.state is not PaymentState.SUCCEEDED:
         return None
     if event.data.currency != payment.request.currency or event.data.amount_minor > payment.request.amount_minor:

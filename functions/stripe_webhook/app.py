@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import boto3
 
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.reconcile import ReconcileTools
-from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.service import PaymentService
 from onecharge.payments.stripe_events import NewestReceived, Received
 from onecharge.payments.time_bounds import TimeBounds
@@ -35,17 +33,13 @@ class Application:
         instruments = Instruments(time.time, function_logger(), self.counts)
         bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
         service = PaymentService(environment, bounds=bounds, instruments=instruments)
-        refunds = RefundStore(service.dynamodb, environment["REFUNDS_TABLE"])
-        requires_action_seconds = int(environment["REQUIRES_ACTION_SECONDS"])
         state = CheckpointStore(service.dynamodb, environment["PAYMENTS_STATE_TABLE"], Received)
         # While a secret is rotated Stripe signs with both, or two endpoints send with one each.
         secretsmanager = boto3.client("secretsmanager", config=client_config())
         secret = Secret(secretsmanager, environment["STRIPE_WEBHOOK_SECRET_ARN"])
         self.route = WebhookRoute(
             secret=secret,
-            make_tools=lambda: ReconcileTools(
-                service.charge_tools(), service.refund_tools(refunds), requires_action_seconds
-            ),
+            make_tools=service.tools,
             is_live=service.stripe.is_live,
             newest=NewestReceived(state),
             instruments=instruments,

@@ -17,9 +17,10 @@ from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 
 from onecharge.payments.apply_event import apply_event
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.reconcile import OUTAGES, ReconcileTools, cause_of
+from onecharge.payments.reconcile import OUTAGES, cause_of
 from onecharge.payments.stripe_events import EventDeferred, NewestReceived, is_signing_secret, parse_event
 from onecharge.payments.thin_events import THIN_EVENT, concerns_us, with_related_object
+from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.http_api import Problem
 from onecharge.runtime.metrics import Alarm
@@ -55,7 +56,7 @@ class WebhookRoute:
         self,
         *,
         secret: SigningSecrets,
-        make_tools: Callable[[], ReconcileTools],
+        make_tools: Callable[[], Tools],
         is_live: Callable[[], bool],
         newest: NewestReceived,
         instruments: Instruments,
@@ -97,7 +98,7 @@ class WebhookRoute:
         if not concerns_us(thin_event):
             return None
         self._require_our_mode(thin_event)
-        return with_related_object(thin_event, self._make_tools().charge)
+        return with_related_object(thin_event, self._make_tools())
 
     def _verified(self) -> stripe.Event:
         header = self.resolver.current_event.headers.get("stripe-signature")

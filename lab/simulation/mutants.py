@@ -11,8 +11,8 @@ from lab.simulation.explore import Mutate
 from lab.simulation.world import World
 from onecharge.contract.events import NO_ATTEMPT_LEFT
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.charge import ChargeTools, SpentKey, cancel, confirm, create, look_up, retrieve
-from onecharge.payments.charges.gateway import Part, StripeGateway, StripeResponse, found_intent
+from onecharge.payments.charges.charge import SpentKey, cancel, confirm, create, look_up, retrieve
+from onecharge.payments.charges.gateway import Part, StripeGateway, StripeResponse
 from onecharge.payments.charges.protocol import (
     Cancel,
     CancelReason,
@@ -31,14 +31,15 @@ from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.leases import Claim, Claimed
 from onecharge.payments.reconcile import (
     Discrepancy,
-    ReconcileTools,
     RowChanged,
     _correct,
     find_discrepancy,
     reconcile_event,
 )
 from onecharge.payments.stripe_events import PaymentIntentEvent
+from onecharge.payments.stripe_objects import found_intent
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind
+from onecharge.payments.tools import Tools
 from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
 from reconcile.run import REREAD_SECONDS
 
@@ -184,7 +185,7 @@ def _takes(kind: ResponseKind, *, for_: ResponseKind = ResponseKind.PAYMENT_METH
     """One kind of answer to a confirm is taken for another, as if it were for a decline."""
 
     class Mistaken(StripeGateway):
-        def confirm(self, payment: Payment) -> StripeResponse:
+        def confirm(self, payment: Payment) -> StripeResponse[StripeIntent]:
             response = super().confirm(payment)
             is_it = response.failure is not None and response.failure.kind is kind
             return replace(response, failure=Failure(for_, code="mistaken")) if is_it else response
@@ -228,7 +229,7 @@ class _OnlyListsAPage(StripeGateway):
 class _CancelsAsAbandoned(StripeGateway):
     """Of a cancellation there is no trace at Stripe."""
 
-    def cancel(self, payment_intent_id: str, reason: CancelReason) -> StripeResponse:
+    def cancel(self, payment_intent_id: str, reason: CancelReason) -> StripeResponse[StripeIntent]:
         return super().cancel(payment_intent_id, CancelReason.ABANDONED)
 
 
@@ -283,32 +284,30 @@ def _no_decline_ends_an_attempt(payment: Payment, intent: StripeIntent, confirm_
     return Cancel(CancelReason.ABANDONED, intent.payment_intent_id) if declined else decision
 
 
-def _confirms_what_takes_no_cards(
-    row: Payment, generation: int, tools: ChargeTools
-) -> StripeIntent | SpentKey | Finalize:
+def _confirms_what_takes_no_cards(row: Payment, generation: int, tools: Tools) -> StripeIntent | SpentKey | Finalize:
     """Each customer is told to try another card."""
-    created = tools.gateway.create(row.request, generation)
-    is_made = created.intent is not None and created.failure is None and not created.is_replay
-    return created.intent if is_made and created.intent else create(row, generation, tools)
+    created = tools.stripe.create(row.request, generation)
+    is_made = created.found is not None and created.failure is None and not created.is_replay
+    return created.found if is_made and created.found else create(row, generation, tools)
 
 
-def _believes_the_last_error(row: Payment, tools: ChargeTools) -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
+def _believes_the_last_error(row: Payment, tools: Tools) -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
     """A decline whose error an update has cleared is none: the card is tried again."""
     intent, confirm_result, refusal = confirm(row, tools)
-    shown = found_intent(tools.gateway.client.v1.payment_intents.retrieve(intent.payment_intent_id))
+    shown = found_intent(tools.stripe.client.v1.payment_intents.retrieve(intent.payment_intent_id))
     return replace(intent, error_code=shown.error_code), confirm_result, refusal
 
 
-def _looks_up_for_new_rows(row: Payment, created: StripeIntent | Finalize, tools: ChargeTools) -> Finalize | None:
+def _looks_up_for_new_rows(row: Payment, created: StripeIntent | Finalize, tools: Tools) -> Finalize | None:
     return look_up(row, created, tools) if row.revision == 1 else None
 
 
-def _adopts(row: Payment, generation: int, tools: ChargeTools) -> StripeIntent | SpentKey | Finalize:
+def _adopts(row: Payment, generation: int, tools: Tools) -> StripeIntent | SpentKey | Finalize:
     """What a lookup has found is confirmed."""
     created = create(row, generation, tools)
     if not isinstance(created, StripeIntent) or not tools.keys_may_be_forgotten(row):
         return created
-    found = tools.gateway.find_payment_intents(row.request, now=tools.instruments.now())
+    found = tools.stripe.find_payment_intents(row.request, now=tools.instruments.now())
     others = (each for each in found if each.is_open and each.payment_intent_id != created.payment_intent_id)
     return next(others, created)
 
@@ -326,7 +325,7 @@ def _passes_over_by_hand(payment: Payment, own: StripeIntent | None, others: Seq
     return decide_after_lookup(payment, own, [each for each in others if not each.is_canceled_by_hand])
 
 
-def _goes_on_without_canceling(payment_intent_id: str, reason: CancelReason, tools: ChargeTools) -> StripeIntent:
+def _goes_on_without_canceling(payment_intent_id: str, reason: CancelReason, tools: Tools) -> StripeIntent:
     """The next generation is created while the one before may still be confirmed."""
     if reason is CancelReason.BY_CUSTOMER:
         return cancel(payment_intent_id, reason, tools)
@@ -334,15 +333,13 @@ def _goes_on_without_canceling(payment_intent_id: str, reason: CancelReason, too
     return replace(intent, status="canceled", cancellation_reason=reason) if intent.is_open else intent
 
 
-def _finalizes_first(row: Payment, tools: ChargeTools) -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
+def _finalizes_first(row: Payment, tools: Tools) -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
     final = Finalize(PaymentState.SUCCEEDED, row.payment_intent_id, row.generation)
-    tools.store.finalize(row, final, now=tools.instruments.now())
+    tools.payments.finalize(row, final, now=tools.instruments.now())
     return confirm(row, tools)
 
 
-def _confirms_before_it_is_stored(
-    row: Payment, generation: int, tools: ChargeTools
-) -> StripeIntent | SpentKey | Finalize:
+def _confirms_before_it_is_stored(row: Payment, generation: int, tools: Tools) -> StripeIntent | SpentKey | Finalize:
     """The id is stored after the confirm."""
     created = create(row, generation, tools)
     if isinstance(created, StripeIntent):
@@ -370,10 +367,10 @@ def events_are_read_once(world: World) -> None:
     world.service.gateway = replace(world.service.gateway, client=client)  # type: ignore[arg-type]
 
 
-def _believes_the_event(event: PaymentIntentEvent, tools: ReconcileTools) -> None:
+def _believes_the_event(event: PaymentIntentEvent, tools: Tools) -> None:
     """What it shows is taken for what holds now."""
     with suppress(RowChanged):
-        _correct(event.order_id, tools.charge.store.read(event.order_id), event.intent, tools)
+        _correct(event.order_id, tools.payments.read(event.order_id), event.intent, tools)
 
 
 def _late_truth_is_ignored(payment: Payment | None, intent: StripeIntent, **given: Any) -> Discrepancy:

@@ -13,8 +13,6 @@ from lab.simulation.service import RowKey
 from lab.simulation.world import Scenario, Violation, World
 from onecharge.contract.refunds import RefundRequestedEvent, RefundState
 from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.refunds.gateway import StripeRefunds
-from onecharge.payments.refunds.store import RefundStore
 from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.parallel import one_after_another
 from refund_charge.refund import refund_charge
@@ -33,7 +31,7 @@ from tests.shop.builders import (
 )
 from tests.shop.dynamodb import Item
 from tests.shop.stripe import REFUND_FAULTS, ShopStripe, client_of
-from tests.shop.tools import refund_tools
+from tests.shop.tools import tools_of
 from tests.support.silent import SILENT
 
 AMOUNTS_MINOR = (400, 400, 299)
@@ -99,7 +97,7 @@ class RefundWorld(World):
         self.said_failed: set[str] = set()
         self.spent: set[str] = set()
         # What mutants break.
-        self.gateway: type[StripeRefunds] = StripeRefunds
+        self.gateway: type[StripeGateway] = StripeGateway
         self.consumer = Consumer(
             model=RefundRequestedEvent,
             handle=self._refund,
@@ -116,9 +114,8 @@ class RefundWorld(World):
 
     def _refund(self, event: RefundRequestedEvent) -> Disposition:
         """A delivery, through a client of the account that the API key is of when it begins."""
-        gateway, store = self.gateway(self.clients[self.stripe.account]), RefundStore(self.service.dynamodb, REFUNDS)
-        tools = refund_tools(store, gateway, self.service._instruments(self.met))
-        return refund_charge(event, tools, self.service.store)
+        gateway = self.gateway(self.clients[self.stripe.account])
+        return refund_charge(event, tools_of(self.service.store, gateway, self.service._instruments(self.met)))
 
     def _stripe_sends(self, probability: float) -> bool:
         """Each event as soon as it is there, once or several times."""

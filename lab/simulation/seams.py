@@ -25,9 +25,9 @@ from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
+from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Done, RetryAfter
@@ -113,9 +113,9 @@ class SeamPayments(SimulatedPayments):
     knows_ages = False
     """What a mutant breaks."""
 
-    def _tools(self, *given: Any) -> ChargeTools:
+    def _tools(self, *given: Any) -> Tools:
         before = 0 if self.knows_ages else self.look_up_placed_before
-        return replace(super()._tools(*given), look_up_placed_before=before)
+        return replace(super()._tools(*given), look_up_placed_before=lambda: before)
 
 
 @dataclass

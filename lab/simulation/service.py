@@ -12,17 +12,16 @@ from get_payment.payment import PaymentView, intent_to_confirm
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.apply_event import apply_event
-from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FrozenRequest, StripeIntent
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.reconcile import OUTAGES, ReconcileTools
+from onecharge.payments.reconcile import OUTAGES
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
-from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_events import NewestReceived, Received, parse_event
 from onecharge.payments.thin_events import concerns_us, with_related_object
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
 from onecharge.runtime.metrics import Alarm
@@ -30,10 +29,10 @@ from onecharge.runtime.parallel import one_after_another
 from reconcile.app import bounds_of
 from reconcile.run import ReconcileRun
 from stripe_standin.payment_intents import PaymentIntent
-from tests.shop.builders import BOUNDS, PAYMENTS, PAYMENTS_STATE, REFUNDS, TABLES
+from tests.shop.builders import BOUNDS, PAYMENTS, PAYMENTS_STATE, TABLES
 from tests.shop.dynamodb import Item, MemoryDynamoDB
 from tests.shop.stripe import SdkObject, thin
-from tests.shop.tools import NO_RATE_LIMIT, charge_tools, reconcile_tools
+from tests.shop.tools import NO_RATE_LIMIT, tools_of
 from tests.support.silent import SILENT
 
 RECONCILE_BOUNDS = TimeBounds.of(240)
@@ -176,10 +175,10 @@ class SimulatedPayments:
 
     def receive(self, event: Mapping[str, Any], report: Callable[[str], None]) -> bool:
         """A webhook, in an execution environment of its own; whether it was acknowledged."""
-        tools = self._reconcile_tools(WEBHOOK_BOUNDS, report)
+        tools = self._tools(WEBHOOK_BOUNDS, report)
         try:
             is_thin = self.sends_thin_events and concerns_us(thin(event))
-            sent: Any = with_related_object(thin(event), tools.charge) if is_thin else SdkObject(event)
+            sent: Any = with_related_object(thin(event), tools) if is_thin else SdkObject(event)
             if parsed := parse_event(sent):
                 NewestReceived(CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received)).saw(parsed)
                 self.apply_event(parsed, tools)
@@ -192,7 +191,7 @@ class SimulatedPayments:
         """One scheduled run of the reconciler."""
         bounds = bounds_of(RECONCILE_BOUNDS.function_timeout_seconds)
         ReconcileRun(
-            make_tools=lambda: self._reconcile_tools(bounds, report),
+            make_tools=lambda: self._tools(bounds, report),
             instruments=self._instruments(report),
             state=CheckpointStore(self.dynamodb, PAYMENTS_STATE, ReconcileCheckpoint),
             received=CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received),
@@ -215,8 +214,5 @@ class SimulatedPayments:
 
         return Instruments(self.clock, SILENT, count)
 
-    def _tools(self, bounds: TimeBounds, report: Callable[[str], None] = SILENT) -> ChargeTools:
-        return charge_tools(self.store, self.gateway, self._instruments(report), bounds=bounds)
-
-    def _reconcile_tools(self, bounds: TimeBounds, report: Callable[[str], None]) -> ReconcileTools:
-        return reconcile_tools(self._tools(bounds, report), RefundStore(self.dynamodb, REFUNDS))
+    def _tools(self, bounds: TimeBounds, report: Callable[[str], None] = SILENT) -> Tools:
+        return tools_of(self.store, self.gateway, self._instruments(report), bounds=bounds)

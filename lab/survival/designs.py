@@ -34,7 +34,7 @@ from orders_api.place_order import OrderLine, OrderRequest, store_order
 from orders_api.repeats import RepeatGuard
 from tests.shop.builders import PAYMENTS
 from tests.shop.dynamodb import MemoryDynamoDB
-from tests.shop.tools import charge_tools
+from tests.shop.tools import tools_of
 from tests.support.silent import SILENT
 
 
@@ -47,7 +47,7 @@ def onecharge(clients: Clients) -> Handler:
     store, gateway = PaymentStore(clients.dynamodb, PAYMENTS), StripeGateway(clients.stripe)
     consumer = Consumer(
         model=ORDER_EVENT,
-        handle=lambda event: charge_order(event, charge_tools(store, gateway, instruments)),
+        handle=lambda event: charge_order(event, tools_of(store, gateway, instruments)),
         queue=clients.queue,
         logger=_OnlyExceptions(clients),  # type: ignore[arg-type]  # It has the methods that the consumer calls.
         count=SILENT,

@@ -10,10 +10,12 @@ from lab.simulation.after_charge import after_charge_world
 from lab.simulation.explore import explored
 from lab.simulation.stored import is_caught
 from lab.simulation.world import World
-from onecharge.payments.charges.gateway import StripeGateway, found_intent
+from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.disputes import REVIEW, AfterCharge, Disputes
-from onecharge.payments.reconcile import Discrepancy, ReconcileTools, find_discrepancy, look_back
+from onecharge.payments.reconcile import Discrepancy, find_discrepancy, look_back
+from onecharge.payments.stripe_objects import found_intent
+from onecharge.payments.tools import Tools
 
 SCHEDULES, SCHEDULES_NIGHTLY = 200, 4_000
 SCHEDULES_FOR_A_MUTANT = 3_000
@@ -73,8 +75,8 @@ def _recovers_without_looking_back(world: World) -> None:
 def _believes_a_row_that_stands_for_a_lost_one(world: World) -> None:
     """A worker has claimed the order again and stored the id, and died: the row says that nothing is refunded."""
 
-    def looked_back(intent: StripeIntent, tools: ReconcileTools) -> AfterCharge | None:
-        row = tools.charge.store.read(str(intent.order_id))
+    def looked_back(intent: StripeIntent, tools: Tools) -> AfterCharge | None:
+        row = tools.payments.read(str(intent.order_id))
         return None if row and row.payment_intent_id == intent.payment_intent_id else look_back(intent, tools)
 
     world.service.replaced[look_back] = looked_back

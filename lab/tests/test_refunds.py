@@ -16,11 +16,11 @@ from lab.simulation.stored import is_caught
 from lab.simulation.world import violation_of
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.apply_event import apply_event
-from onecharge.payments.reconcile import ReconcileTools
-from onecharge.payments.refunds.gateway import RefundResponse, StripeRefunds
+from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
 from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund, RefundDecision, decide
 from onecharge.payments.stripe_events import ChargeRefundedEvent, RefundEvent, StripeEvent
 from onecharge.payments.stripe_responses import Failure, ResponseKind
+from onecharge.payments.tools import Tools
 from tests.shop.builders import HOUR
 
 SCHEDULES, SCHEDULES_NIGHTLY = 750, 3_000
@@ -135,25 +135,25 @@ def test_what_is_said_to_have_failed_is_made_only_if_its_row_was_lost_and_money_
 def key_with_a_random_part(world: RefundWorld) -> None:
     numbers = itertools.count()
 
-    class OtherKeys(StripeRefunds):
-        def create(self, request: FrozenRefund, key_number: int = 0) -> RefundResponse:
-            return super().create(request, 1 + next(numbers))
+    class OtherKeys(StripeGateway):
+        def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse[FoundRefund]:
+            return super().create_refund(request, 1 + next(numbers))
 
     world.gateway = OtherKeys
 
 
 def a_new_key_after_a_stored_failure(world: RefundWorld) -> None:
-    class NextKey(StripeRefunds):
-        def create(self, request: FrozenRefund, key_number: int = 0) -> RefundResponse:
-            response = super().create(request, key_number)
+    class NextKey(StripeGateway):
+        def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse[FoundRefund]:
+            response = super().create_refund(request, key_number)
             spent = response.failure is not None and response.failure.kind is ResponseKind.STORED_FAILURE
-            return super().create(request, key_number + 1) if spent else response
+            return super().create_refund(request, key_number + 1) if spent else response
 
     world.gateway = NextKey
 
 
 def no_lookup(world: RefundWorld) -> None:
-    class Blind(StripeRefunds):
+    class Blind(StripeGateway):
         def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[FoundRefund]:
             super().find_refunds(payment_intent_id, refund_id)
             return []
@@ -162,7 +162,7 @@ def no_lookup(world: RefundWorld) -> None:
 
 
 def a_lookup_of_all_refunds_of_the_order(world: RefundWorld) -> None:
-    class Undiscerning(StripeRefunds):
+    class Undiscerning(StripeGateway):
         def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[FoundRefund]:
             every = {each.metadata.get("refund_id", "") for each in world.stripe.refunds}
             return [
@@ -175,11 +175,11 @@ def a_lookup_of_all_refunds_of_the_order(world: RefundWorld) -> None:
 
 
 def a_404_is_a_refusal(world: RefundWorld) -> None:
-    class Convinced(StripeRefunds):
-        def create(self, request: FrozenRefund, key_number: int = 0) -> RefundResponse:
-            response = super().create(request, key_number)
+    class Convinced(StripeGateway):
+        def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse[FoundRefund]:
+            response = super().create_refund(request, key_number)
             if response.failure and response.failure.kind is ResponseKind.NOT_FOUND:
-                return RefundResponse(failure=Failure(ResponseKind.INVALID, code="charge_already_refunded"))
+                return StripeResponse(failure=Failure(ResponseKind.INVALID, code="charge_already_refunded"))
             return response
 
         def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[FoundRefund]:
@@ -218,9 +218,9 @@ def whoever_lost_its_lease_writes(world: RefundWorld) -> None:
 
 
 def an_event_does_not_touch_an_unfinished_row(world: RefundWorld) -> None:
-    def patient(event: StripeEvent, tools: ReconcileTools) -> None:
+    def patient(event: StripeEvent, tools: Tools) -> None:
         refund_id = str(event.refund_id) if isinstance(event, RefundEvent) else ""
-        row = tools.refund.store.read(str(event.order_id), refund_id) if refund_id else None
+        row = tools.refunds.read(str(event.order_id), refund_id) if refund_id else None
         if row is None or row.state is not RefundState.PENDING:
             apply_event(event, tools)
 
@@ -232,11 +232,11 @@ def events_are_ignored(world: RefundWorld) -> None:
 
 
 def the_sum_of_an_event_is_believed(world: RefundWorld) -> None:
-    def believing(event: StripeEvent, tools: ReconcileTools) -> None:
+    def believing(event: StripeEvent, tools: Tools) -> None:
         if isinstance(event, ChargeRefundedEvent):
-            payment = tools.charge.store.read(str(event.order_id))
+            payment = tools.payments.read(str(event.order_id))
             assert payment is not None
-            tools.charge.store.record_refunded(payment, event.amount_refunded_minor, now=world.time)
+            tools.payments.record_refunded(payment, event.amount_refunded_minor, now=world.time)
         else:
             apply_event(event, tools)
 

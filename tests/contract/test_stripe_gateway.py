@@ -15,7 +15,7 @@ from onecharge.payments.charges.gateway import (
     StripeResponse,
     parts_of,
 )
-from onecharge.payments.charges.protocol import FrozenRequest, Payment
+from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_events import ChargeRefundedEvent, PaymentIntentEvent, list_events, retrieve_event
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
@@ -51,7 +51,7 @@ def request_for(order: str = "a", *, age_seconds: int = 60) -> FrozenRequest:
 
 
 def created(gateway: StripeGateway, request: FrozenRequest, generation: int = 0) -> str:
-    intent = gateway.create(request, generation).intent
+    intent = gateway.create(request, generation).found
     assert intent is not None
     return intent.payment_intent_id
 
@@ -62,12 +62,12 @@ def claimed(gateway: StripeGateway, payment_method: str = "pm_card_visa", order:
     return payment(request=request, payment_method=payment_method, payment_intent_id=created(gateway, request))
 
 
-def kind_of(response: StripeResponse) -> ResponseKind | str:
+def kind_of(response: StripeResponse[StripeIntent]) -> ResponseKind | str:
     """The kind of failure, or the PaymentIntent's status."""
     if response.failure is not None:
         return response.failure.kind
-    assert response.intent is not None
-    return response.intent.status
+    assert response.found is not None
+    return response.found.status
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_latest_charge_tells_a_decline_whose_error_an_update_has_cleared(gat
     intent_id = str(row.payment_intent_id)
     gateway.confirm(row)
     gateway.client.v1.payment_intents.update(intent_id, {"metadata": {"seen_by": "a person"}})
-    declined, fresh = gateway.retrieve(intent_id).intent, gateway.retrieve(created(gateway, request_for("b"))).intent
+    declined, fresh = gateway.retrieve(intent_id).found, gateway.retrieve(created(gateway, request_for("b"))).found
     assert declined
     assert fresh
     assert declined.latest_charge
@@ -183,7 +183,7 @@ def test_an_account_without_card_payments_is_told_by_the_payment_intent(
 ) -> None:
     """Stripe filters cards out silently, and refuses each confirm."""
     admin.settings(takes_cards=False)
-    intent = gateway.create(request_for(), 0).intent
+    intent = gateway.create(request_for(), 0).found
     assert intent
     assert not intent.takes_cards
     response = gateway.confirm(payment(request=request_for(), payment_intent_id=intent.payment_intent_id))

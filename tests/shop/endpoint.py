@@ -46,7 +46,7 @@ class Endpoint(Shop):
         self.secrets = SigningSecrets((STRIPE_WEBHOOK_SECRET,), (STRIPE_WEBHOOK_SECRET,))
         self.route = WebhookRoute(
             secret=self.secrets,
-            make_tools=self.reconcile_tools,
+            make_tools=self.tools,
             is_live=lambda: False,
             newest=NewestReceived(self.received),
             instruments=self.instruments(),

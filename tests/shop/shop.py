@@ -23,17 +23,15 @@ from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPl
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charges.cancel import cancel_payment
-from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FrozenRequest, Payment
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.reconcile import ReconcileTools, reconcile_row
+from onecharge.payments.reconcile import reconcile_row
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
-from onecharge.payments.refunds.gateway import StripeRefunds
-from onecharge.payments.refunds.refund import RefundTools
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_events import Received
+from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
 from onecharge.runtime.dynamodb import from_item, to_item
@@ -61,9 +59,7 @@ from tests.shop.tools import (
     REQUIRES_ACTION_SECONDS,
     Cancellation,
     cancellation_of,
-    charge_tools,
-    reconcile_tools,
-    refund_tools,
+    tools_of,
 )
 from tests.support.harness import Log, create_table
 
@@ -171,24 +167,17 @@ class Shop:
         """Another deployment: of the orders that are claimed first from now on."""
         self.gateway = replace(self.gateway, terms_version=version)
 
-    def tools(self) -> ChargeTools:
-        """What a worker that begins now charges with."""
-        return charge_tools(
+    def tools(self) -> Tools:
+        """What a worker that begins now works with."""
+        return tools_of(
             self.store,
             self.gateway,
             self.instruments(),
+            refunds=self.refund_store,
             rate=self.rate,
-            look_up_placed_before=self.look_up_placed_before,
+            look_up_placed_before=lambda: self.look_up_placed_before,
+            requires_action_seconds=self.requires_action_seconds,
         )
-
-    def refund_tools(self) -> RefundTools:
-        """What a worker that begins now refunds with: the Stripe key as it is now."""
-        return refund_tools(self.refund_store, StripeRefunds(self.stripe.client()), self.instruments())
-
-    def reconcile_tools(self) -> ReconcileTools:
-        """What an event, or a row, is reconciled with from now on."""
-        seconds = self.requires_action_seconds
-        return reconcile_tools(self.tools(), self.refund_store, requires_action_seconds=seconds)
 
     # ------------------------------------------------------------ the order service's messages
 
@@ -232,8 +221,8 @@ class Shop:
     def refund(self, event: RefundRequestedEvent = REFUND, *, ahead: int = 0) -> Disposition:
         """One delivery of a refund's message, to a worker whose clock is this much ahead."""
         self.ahead, before = ahead, self.ahead
-        tools, self.ahead = self.refund_tools(), before
-        return refund_charge(event, tools, self.store)
+        tools, self.ahead = self.tools(), before
+        return refund_charge(event, tools)
 
     def lose_refund_answer(self) -> None:
         """The refund is made, and its worker does not learn of it."""
@@ -249,7 +238,7 @@ class Shop:
         self.counted.clear()
         already = len(self.stripe.requests)
         ReconcileRun(
-            make_tools=self.reconcile_tools,
+            make_tools=self.tools,
             instruments=self.instruments(),
             state=self.checkpoints,
             received=self.received,
@@ -261,7 +250,7 @@ class Shop:
 
     def reconcile(self, name: str = "a") -> bool:
         """What a run does with one row."""
-        return reconcile_row(self.payment(name), self.reconcile_tools())
+        return reconcile_row(self.payment(name), self.tools())
 
     @property
     def checkpoint(self) -> ReconcileCheckpoint:

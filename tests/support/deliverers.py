@@ -17,7 +17,7 @@ from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Done
-from tests.shop.tools import charge_tools
+from tests.shop.tools import tools_of
 from tests.support.silent import SILENT
 
 THREADS = 16
@@ -51,7 +51,7 @@ def main(table: str, stripe_api_base: str, orders: int, deliveries_of_each: int,
         """Redeliver until the message is done, as SQS does but sooner. Returns whether it was done."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline:
-            tools = charge_tools(store, gateway, instruments)
+            tools = tools_of(store, gateway, instruments)
             if charge_order(event(number, datetime.fromisoformat(placed_at)), tools) == Done():
                 return True
             time.sleep(_PAUSE_SECONDS)

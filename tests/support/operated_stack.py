@@ -21,12 +21,13 @@ from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, new_order_item
 from onecharge.orders.store import OrderStore
 from onecharge.orders.transitions import waits
-from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.charges.protocol import FrozenRequest, Payment
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.leases import Claimed
+from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.tools import Tools
 from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.dynamodb import from_item, shard_of, to_item
 from onecharge.runtime.queues import Queue
@@ -35,7 +36,7 @@ from ops.connection import Stack
 from ops.output import show
 from orders_api.place_order import OrderRequest
 from stripe_standin.admin import StandInAdmin
-from tests.shop.tools import charge_tools
+from tests.shop.tools import tools_of
 from tests.support.harness import LambdaContext, create_table, load_template, received
 from tests.support.silent import SILENT
 
@@ -284,9 +285,11 @@ class OperatedStack:
 
     # ------------------------------------------------------------ charge_order
 
-    def tools(self) -> ChargeTools:
-        """What charge_order works with, as it is deployed."""
-        return charge_tools(self.payments, StripeGateway(self.stack.stripe), Instruments(self.now, SILENT, SILENT))
+    def tools(self) -> Tools:
+        """What charge_order and refund_charge work with, as they are deployed."""
+        stripe, instruments = StripeGateway(self.stack.stripe), Instruments(self.now, SILENT, SILENT)
+        refunds = RefundStore(self.dynamodb, self.stack.resource("RefundsTable"))
+        return tools_of(self.payments, stripe, instruments, refunds=refunds)
 
     def charge(self) -> None:
         """charge_order receives a batch of the payments queue; what it does not report as failed is deleted."""

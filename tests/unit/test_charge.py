@@ -1093,7 +1093,7 @@ def test_what_a_lookup_finds_at_the_deadline_is_left_to_the_next_delivery(shop: 
 def worked(shop: Shop, *, deadline: float) -> Payment | Unfinished:
     """Claim the first attempt, and work on it until the deadline."""
     tools = replace(shop.tools(), deadline=deadline)
-    claim = tools.store.claim(
+    claim = tools.payments.claim(
         REQUEST,
         attempt=1,
         payment_method=VISA,
@@ -1103,4 +1103,4 @@ def worked(shop: Shop, *, deadline: float) -> Payment | Unfinished:
         lease_seconds=35,
     )
     assert isinstance(claim, Claimed)
-    return work(lambda row: charge(row, tools), claim.row, tools.store, tools.instruments)
+    return work(lambda row: charge(row, tools), claim.row, tools.payments, tools.instruments)

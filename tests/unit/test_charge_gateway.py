@@ -72,8 +72,8 @@ def test_cancel_sends_its_reason(gateway: StripeGateway, http: RequestsMock, rea
     http.post(f"{INTENTS}/pi_1/cancel", json=stripe_intent("canceled", cancellation_reason=reason))
     response = gateway.cancel("pi_1", reason)
     assert sent(http)[0][0] == {"cancellation_reason": reason.value}
-    assert response.intent is not None
-    assert response.intent.is_canceled_by_customer is (reason is CancelReason.BY_CUSTOMER)
+    assert response.found is not None
+    assert response.found.is_canceled_by_customer is (reason is CancelReason.BY_CUSTOMER)
 
 
 # ---------------------------------------------------------------- what comes back
@@ -88,7 +88,7 @@ def test_a_payment_intent_names_its_order_and_generation(gateway: StripeGateway,
         "metadata": {**stripe_intent()["metadata"], "generation": "2"},
     }
     http.get(f"{INTENTS}/pi_1", json=stripe_intent("requires_action", **expanded))
-    assert gateway.retrieve("pi_1").intent == StripeIntent(
+    assert gateway.retrieve("pi_1").found == StripeIntent(
         "pi_1",
         "requires_action",
         1099,
@@ -116,7 +116,7 @@ def test_missing_and_foreign_metadata_are_ignored(
     """The SDK's objects have no attribute for what a response leaves out."""
     body = {name: value for name, value in stripe_intent("succeeded", **changes).items() if value is not None}
     http.get(f"{INTENTS}/pi_1", json=body)
-    assert gateway.retrieve("pi_1").intent == StripeIntent("pi_1", "succeeded", 1099, "EUR")
+    assert gateway.retrieve("pi_1").found == StripeIntent("pi_1", "succeeded", 1099, "EUR")
 
 
 @pytest.mark.parametrize("status", ["succeeded", "processing", "canceled"])
@@ -129,15 +129,15 @@ def test_a_cancel_that_comes_too_late_returns_the_status(
     http.get(f"{INTENTS}/pi_1", json=stripe_intent(status))
     response = gateway.cancel("pi_1", CancelReason.ABANDONED)
     assert response.failure is None
-    assert response.intent is not None
-    assert response.intent.status == status
+    assert response.found is not None
+    assert response.found.status == status
 
 
 def test_an_unanswered_cancel_proves_nothing(gateway: StripeGateway, http: RequestsMock) -> None:
     """The PaymentIntent is not taken for canceled."""
     http.post(f"{INTENTS}/pi_1/cancel", status=503, json=stripe_error("api_error"))
     response = gateway.cancel("pi_1", CancelReason.BY_CUSTOMER)
-    assert response.intent is None
+    assert response.found is None
     assert response.failure is not None
     assert response.failure.kind is ResponseKind.RETRYABLE
 
@@ -149,7 +149,7 @@ def test_a_create_that_is_answered_with_other_metadata_creates_nothing(
     metadata = {"order_id": "ord_" + "b" * 32, "generation": "0"}
     http.post(INTENTS, json=stripe_intent("succeeded", id="pi_9", metadata=metadata))
     response = gateway.create(REQUEST, 0)
-    assert response.intent is None
+    assert response.found is None
     assert response.failure is not None
     assert response.failure.kind is ResponseKind.OTHER_OBJECT
 
@@ -165,7 +165,7 @@ def test_an_answer_about_another_payment_intent_is_none(
         http.post(path, status=status, json=other if status == 200 else error)
     http.get(f"{INTENTS}/pi_1", status=status, json=other if status == 200 else error)
     answers = gateway.confirm(payment()), gateway.retrieve("pi_1"), gateway.cancel("pi_1", CancelReason.ABANDONED)
-    assert [each.intent for each in answers] == [None] * 3
+    assert [each.found for each in answers] == [None] * 3
     assert [each.failure and each.failure.kind for each in answers] == [ResponseKind.OTHER_OBJECT] * 3
 
 
@@ -176,7 +176,7 @@ def test_a_redirect_is_not_followed(gateway: StripeGateway, http: RequestsMock) 
     http.post(f"{INTENTS}/pi_1/confirm", status=302, headers={"Location": elsewhere})
     http.get(elsewhere, json=stripe_intent("requires_payment_method"))
     response = gateway.confirm(payment())
-    assert response.intent is None
+    assert response.found is None
     assert response.failure is not None
     assert response.failure.kind is ResponseKind.NO_ANSWER
 
@@ -186,8 +186,8 @@ def test_an_informational_response_is_no_answer(gateway: StripeGateway, http: Re
     http.post(f"{INTENTS}/pi_1/confirm", status=103)
     http.post(f"{INTENTS}/pi_1/confirm", json=stripe_intent("succeeded"))
     response = gateway.confirm(payment())
-    assert response.intent is not None
-    assert response.intent.status == "succeeded"
+    assert response.found is not None
+    assert response.found.status == "succeeded"
     assert len(http.calls) == 2
 
 

@@ -35,7 +35,7 @@ from tests.shop.scripted_stripe import (
     meanwhile,
 )
 from tests.shop.shop import Shop
-from tests.shop.tools import charge_tools
+from tests.shop.tools import tools_of
 from tests.support.harness import Log
 from tests.support.silent import SILENT
 
@@ -58,7 +58,7 @@ def test_a_fresh_order_costs_two_requests_to_stripe_and_three_writes_and_a_dupli
     event = OrderPlacedEvent.of(order(), correlation_id="c")
     http.post(INTENTS, json=stripe_intent())
     http.post(f"{INTENTS}/pi_1/confirm", json=stripe_intent("succeeded"))
-    tools = charge_tools(
+    tools = tools_of(
         PaymentStore(dynamodb, payments_table),
         StripeGateway(stripe_client("sk_test_x", api_base=STRIPE_API, bounds=BOUNDS)),
         Instruments(lambda: T0 + 1.0, SILENT, SILENT),

@@ -27,8 +27,6 @@ class Rule:
     package: str
     may_import: list[str]
     reason: str
-    never: str = ""
-    """A part of what they may import that they may not."""
 
 
 RULES = [
@@ -36,13 +34,6 @@ RULES = [
     Rule(RUNTIME, [CONTRACT], "Queues, topics and tables serve both services; of them they know the events alone."),
     Rule(ORDERS, [CONTRACT, RUNTIME], "The order service learns of payments only through the contract."),
     Rule(PAYMENTS, [CONTRACT, RUNTIME], "The payment service learns of orders only through the contract."),
-    Rule(
-        f"{PAYMENTS}.charges",
-        [CONTRACT, RUNTIME, PAYMENTS],
-        "Refunds are an optional part: charges stay as they are when refunds are cut off.",
-        never=f"{PAYMENTS}.refunds",
-    ),
-    Rule(f"{PAYMENTS}.refunds", [CONTRACT, RUNTIME, PAYMENTS], "A refund is made of a payment's charge."),
     *(Rule(name, [CONTRACT, RUNTIME, ORDERS], "A function of the order service.") for name in ORDER_SERVICE),
     *(Rule(name, [CONTRACT, RUNTIME, PAYMENTS], "A function of the payment service.") for name in PAYMENT_SERVICE),
     *(Rule(name, [CONTRACT, RUNTIME, ORDERS, PAYMENTS], "It publishes for both services.") for name in PUBLISHERS),
@@ -114,11 +105,7 @@ def broken_by(module: str) -> list[str]:
     """What a module imports and may not."""
     rule = rule_of(module)
     allowed = [rule.package, *rule.may_import]
-    return [
-        name
-        for name in imports_of_ours(MODULES[module])
-        if not any(is_in(name, package) for package in allowed) or (rule.never and is_in(name, rule.never))
-    ]
+    return [name for name in imports_of_ours(MODULES[module]) if not any(is_in(name, package) for package in allowed)]
 
 
 def test_a_module_imports_only_what_its_rule_allows() -> None:

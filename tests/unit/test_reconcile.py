@@ -522,7 +522,7 @@ def test_a_row_that_stands_for_a_lost_one_knows_its_refunds_and_disputes(shop: S
         shop.now += BOUNDS.lease_seconds
         event = parse_event(stripe.Event.construct_from(paid, None))
         assert event is not None
-        apply_event(event, shop.reconcile_tools())
+        apply_event(event, shop.tools())
     row = shop.payment()
     assert (row.state, row.amount_refunded_minor) == (PaymentState.SUCCEEDED, 1000)
     assert list(row.disputes.values()) == ["needs_response"]
@@ -567,7 +567,7 @@ def received(shop: Shop, event: dict[str, Any]) -> None:
     parsed = parse_event(stripe.Event.construct_from(event, None))
     assert parsed is not None
     NewestReceived(shop.received).saw(parsed)
-    apply_event(parsed, shop.reconcile_tools())
+    apply_event(parsed, shop.tools())
 
 
 def test_what_the_webhook_has_applied_costs_no_request_and_no_alarm(shop: Shop) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from onecharge.payments.refunds.gateway import StripeRefunds
+from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.refunds.protocol import SPENT_KEY_SECONDS, FrozenRefund
 from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import REFUSED_SECONDS
@@ -177,7 +177,7 @@ def test_a_replayed_success_is_looked_up(shop: Shop) -> None:
 
     def made_and_returned() -> None:
         request = FrozenRefund.of(REFUND.data, PAYMENT_INTENT)
-        assert StripeRefunds(client_of(shop.stripe)).create(request).refund
+        assert StripeGateway(client_of(shop.stripe)).create_refund(request).found
         shop.stripe.return_refund(shop.stripe.refunds[0])
 
     shop.io.at["stripe refund"] = made_and_returned

@@ -39,7 +39,7 @@ def happens(shop: Shop, status: str = "failed", **changes: Any) -> RefundDiscrep
         refund_id=REFUND_ID,
     )
     already = len(shop.counted)
-    apply_event(replace(event, **changes), shop.reconcile_tools())
+    apply_event(replace(event, **changes), shop.tools())
     found = [each.partition(".")[2] for each in shop.counted[already:] if each.startswith("RefundDiscrepancy")]
     return RefundDiscrepancy[found[-1]] if found else None
 
@@ -194,7 +194,7 @@ def test_a_refund_that_is_made_after_it_failed_raises_an_alarm(shop: Shop) -> No
 
 def refund_canceled(shop: Shop) -> str:
     """Refund it; returns the refund's state."""
-    refund_canceled_order(payment_of(paid()), INTENT, shop.refund_tools())
+    refund_canceled_order(payment_of(paid()), INTENT, shop.tools())
     return str(shop.refund_row["state"])
 
 

@@ -10,7 +10,7 @@ import requests
 from responses import RequestsMock
 
 from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
-from onecharge.payments.charges.protocol import CancelReason
+from onecharge.payments.charges.protocol import CancelReason, StripeIntent
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import Failure, ResponseKind, is_replay
 from tests.shop.builders import BOUNDS, INTENTS, REQUEST, STRIPE_API, payment, stripe_error, stripe_intent
@@ -30,14 +30,14 @@ def card_error(**details: Any) -> dict[str, Any]:
 
 def confirm(
     gateway: StripeGateway, http: RequestsMock, status: int, body: Any, headers: dict[str, str] | None = None
-) -> StripeResponse:
+) -> StripeResponse[StripeIntent]:
     """Confirm, and be answered so: a body that is text is no JSON."""
     given = {"body": body} if isinstance(body, str) else {"json": body}
     http.post(CONFIRM, status=status, headers=headers, **given)
     return gateway.confirm(payment())
 
 
-def failure_of(response: StripeResponse) -> Failure:
+def failure_of(response: StripeResponse[StripeIntent]) -> Failure:
     assert response.failure is not None
     return response.failure
 
@@ -192,7 +192,7 @@ def test_a_network_failure_leaves_the_result_unknown(
         "cancel": lambda: gateway.cancel("pi_1", CancelReason.ABANDONED),
     }[operation]()
     assert failure_of(response).kind is ResponseKind.NO_ANSWER
-    assert response.intent is None
+    assert response.found is None
 
 
 @pytest.mark.parametrize(
@@ -260,15 +260,15 @@ def test_a_402_contains_its_payment_intent(gateway: StripeGateway, http: Request
     """Its status decides whether the response is a decline."""
     body = card_error(decline_code="lost_card", payment_intent=stripe_intent(status))
     response = confirm(gateway, http, 402, body)
-    assert response.intent is not None
-    assert response.intent.status == status
+    assert response.found is not None
+    assert response.found.status == status
 
 
 def test_a_decline_contains_what_a_shop_can_show(gateway: StripeGateway, http: RequestsMock) -> None:
     """Decline code, advice code and charge id; an expanded charge counts as its id."""
     failed = {"code": "card_declined", "decline_code": "lost_card", "advice_code": "do_not_try_again"}
     shown = stripe_intent(last_payment_error=failed, latest_charge={"id": "ch_1", "object": "charge"})
-    intent = confirm(gateway, http, 402, card_error(payment_intent=shown)).intent
+    intent = confirm(gateway, http, 402, card_error(payment_intent=shown)).found
     assert intent is not None
     assert (intent.error_code, intent.advice_code, intent.latest_charge) == ("lost_card", "do_not_try_again", "ch_1")
 

@@ -27,7 +27,6 @@ from onecharge.payments.charges.protocol import Payment, StripeIntent
 from onecharge.payments.disputes import EARLY_FRAUD_WARNING, REVIEW, AfterCharge
 from onecharge.payments.reconcile import (
     TRIES,
-    ReconcileTools,
     reconcile_event,
     recover_row,
     report_after_charge,
@@ -53,12 +52,13 @@ from onecharge.payments.stripe_events import (
 )
 from onecharge.payments.stripe_responses import ResponseKind, classify
 from onecharge.payments.time_bounds import RETENTION_SECONDS
+from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 
 REFUND_ID_PATTERN = r"rfd_[0-9a-f]{32}"
 
 
-def apply_event(event: StripeEvent, tools: ReconcileTools) -> None:
+def apply_event(event: StripeEvent, tools: Tools) -> None:
     """Apply one event. Raises reconcile.OUTAGES: it has to be delivered again."""
     match event:
         case PaymentIntentEvent():
@@ -79,7 +79,7 @@ def apply_event(event: StripeEvent, tools: ReconcileTools) -> None:
 # ---------------------------------------------------------------- the payment's refunds and disputes, and fraud
 
 
-def _record_refunded(event: ChargeRefundedEvent | RefundEvent, order_id: str | None, tools: ReconcileTools) -> None:
+def _record_refunded(event: ChargeRefundedEvent | RefundEvent, order_id: str | None, tools: Tools) -> None:
     """Write the sum that Stripe shows as refunded.
 
     It is read once more after each write: another event's handler may have read a newer sum meanwhile, and found
@@ -93,19 +93,19 @@ def _record_refunded(event: ChargeRefundedEvent | RefundEvent, order_id: str | N
         if payment is None:
             return
         # The row was read first: what Stripe shows is newer than the revision that it is written on.
-        amount_refunded_minor = tools.charge.gateway.amount_refunded(str(payment.payment_intent_id))
+        amount_refunded_minor = tools.stripe.amount_refunded(str(payment.payment_intent_id))
         if amount_refunded_minor == payment.amount_refunded_minor:
             return
-        if tools.charge.store.record_refunded(payment, amount_refunded_minor, now=tools.charge.instruments.now()):
-            tools.charge.instruments.count("ChargeRefunded")
+        if tools.payments.record_refunded(payment, amount_refunded_minor, now=tools.instruments.now()):
+            tools.instruments.count("ChargeRefunded")
         payment = _row_of(event, order_id, tools)
     raise EventDeferred("the row kept changing")
 
 
-def _record_doubts(event: DisputeEvent | FraudEvent, tools: ReconcileTools) -> None:
+def _record_doubts(event: DisputeEvent | FraudEvent, tools: Tools) -> None:
     """Write the PaymentIntent's disputes, or whether it may be fraud. The alarm of what is new precedes the write."""
     order_id = _order_of(event, tools)
-    gateway, payment_intent_id = tools.charge.gateway, str(event.payment_intent_id)
+    gateway, payment_intent_id = tools.stripe, str(event.payment_intent_id)
     for _ in range(TRIES):
         payment = _row_of(event, order_id, tools)
         if order_id is None:
@@ -123,14 +123,14 @@ def _record_doubts(event: DisputeEvent | FraudEvent, tools: ReconcileTools) -> N
         report_after_charge(before, after, tools, **_log_fields(event, order_id))
         if payment is None:
             return
-        tools.charge.store.record_after_charge(payment, after, now=tools.charge.instruments.now())
+        tools.payments.record_after_charge(payment, after, now=tools.instruments.now())
     raise EventDeferred("the row kept changing")
 
 
-def _suspicion_of(event: FraudEvent, intent: StripeIntent, before: AfterCharge, tools: ReconcileTools) -> str | None:
+def _suspicion_of(event: FraudEvent, intent: StripeIntent, before: AfterCharge, tools: Tools) -> str | None:
     """As Stripe shows it. If the API key may not ask, as the event says, with an alarm: no other event waits for it."""
     try:
-        return tools.charge.gateway.fraud_suspicion(intent)
+        return tools.stripe.fraud_suspicion(intent)
     except stripe.PermissionError as error:
         if classify(error).kind is not ResponseKind.ACCOUNT:
             raise
@@ -140,42 +140,42 @@ def _suspicion_of(event: FraudEvent, intent: StripeIntent, before: AfterCharge, 
         return EARLY_FRAUD_WARNING if is_warned_of else REVIEW if intent.review else None
 
 
-def _order_of(event: StripeEvent, tools: ReconcileTools) -> str | None:
+def _order_of(event: StripeEvent, tools: Tools) -> str | None:
     """The order that the event is about; None if it is not ours."""
     if event.order_id is None and event.payment_intent_id is not None:
         # A dispute does not name its order, nor does a refund that was made by hand; the PaymentIntent does.
         try:
-            order_id = tools.charge.gateway.order_of(event.payment_intent_id)
+            order_id = tools.stripe.order_of(event.payment_intent_id)
         except NoSuchPaymentIntent:
             # The API key may be another account's for a while.
-            tools.charge.instruments.count("EventUnknownToStripe")
+            tools.instruments.count("EventUnknownToStripe")
             raise EventDeferred("Stripe has no such PaymentIntent", cause=Cause.STRIPE_ACCOUNT) from None
     else:
         order_id = event.order_id
     if order_id is None:
-        tools.charge.instruments.count("ChargeEventIgnored")
+        tools.instruments.count("ChargeEventIgnored")
     return order_id
 
 
-def _row_of(event: StripeEvent, order_id: str | None, tools: ReconcileTools) -> Payment | None:
+def _row_of(event: StripeEvent, order_id: str | None, tools: Tools) -> Payment | None:
     """The order's row, if its PaymentIntent is the event's. A lost one is written again, by the charge's own rules."""
     if order_id is None:
         return None
-    payment = tools.charge.store.read(order_id)
+    payment = tools.payments.read(order_id)
     if payment is None and event.payment_intent_id is not None:
         recover_row(order_id, event.payment_intent_id, tools)
-        payment = tools.charge.store.read(order_id)
+        payment = tools.payments.read(order_id)
     if payment is not None and payment.payment_intent_id == event.payment_intent_id:
         return payment
     if payment is None:
-        tools.charge.instruments.count("ChargeEventIgnored")
+        tools.instruments.count("ChargeEventIgnored")
         about = _log_fields(event, order_id)
-        tools.charge.instruments.log("event ignored: its payment has no row", alarm=None, **about)
+        tools.instruments.log("event ignored: its payment has no row", alarm=None, **about)
         return None
     # The order shows the refunds and the dispute of its own PaymentIntent only.
-    tools.charge.instruments.count("ChargeEventOfAnotherPaymentIntent")
+    tools.instruments.count("ChargeEventOfAnotherPaymentIntent")
     message = "event ignored: the payment's row names another PaymentIntent"
-    tools.charge.instruments.logger.warning(message, extra=_log_fields(event, order_id))
+    tools.instruments.logger.warning(message, extra=_log_fields(event, order_id))
     return None
 
 
@@ -233,27 +233,27 @@ def find_refund_discrepancy(refund: Refund | None, found: Sequence[FoundRefund])
     return RefundDiscrepancy.RETURNED if is_unaware else RefundDiscrepancy.NONE
 
 
-def _correct_refund(event: RefundEvent, order_id: str | None, tools: ReconcileTools) -> None:
+def _correct_refund(event: RefundEvent, order_id: str | None, tools: Tools) -> None:
     """Correct the row of the event's refund by Stripe's list of refunds."""
     refund_id = event.refund_id or ""
     if order_id is None or event.order_id is None or not re.fullmatch(REFUND_ID_PATTERN, refund_id):
-        tools.charge.instruments.count("RefundEventIgnored")
+        tools.instruments.count("RefundEventIgnored")
         if event.has_failed and order_id:
             # The runbook lets a person refund what a canceled order has paid: its customer has no money back.
             about = {"stripe_refund_id": event.stripe_refund_id, **_log_fields(event, order_id)}
-            tools.charge.instruments.log("a refund made by hand failed", alarm=Cause.REFUND_FAILED, **about)
+            tools.instruments.log("a refund made by hand failed", alarm=Cause.REFUND_FAILED, **about)
         return
     for _ in range(TRIES):
-        refund = tools.refund.store.read(order_id, refund_id)
+        refund = tools.refunds.read(order_id, refund_id)
         if refund and _says_the_same(refund, event):
             return
         found = _find(event, refund, tools)
-        if refund is None and found[0].created + RETENTION_SECONDS <= tools.charge.instruments.clock():
-            tools.charge.instruments.count("RefundEventIgnored")
+        if refund is None and found[0].created + RETENTION_SECONDS <= tools.instruments.clock():
+            tools.instruments.count("RefundEventIgnored")
             return  # Its row has expired, and was not lost.
         discrepancy = find_refund_discrepancy(refund, found)
-        tools.charge.instruments.count(f"RefundDiscrepancy.{discrepancy.name}")
-        tools.charge.instruments.log(
+        tools.instruments.count(f"RefundDiscrepancy.{discrepancy.name}")
+        tools.instruments.log(
             f"refund event: {discrepancy}",
             alarm=_REFUND_ALARMS.get(discrepancy) or _alarm_of_change(discrepancy, found),
             refund_id=refund_id,
@@ -264,8 +264,8 @@ def _correct_refund(event: RefundEvent, order_id: str | None, tools: ReconcileTo
             case RefundDiscrepancy.RETURNED | RefundDiscrepancy.LOST_ROW:
                 is_written = _write_failed(event, refund, found[0], tools)
             case RefundDiscrepancy.PENDING if refund:
-                now = tools.charge.instruments.now()
-                is_written = tools.refund.store.record_pending_reason(refund, found[0].pending_reason, now=now)
+                now = tools.instruments.now()
+                is_written = tools.refunds.record_pending_reason(refund, found[0].pending_reason, now=now)
             case _:
                 return
         if is_written:
@@ -284,24 +284,24 @@ def _says_the_same(refund: Refund, event: RefundEvent) -> bool:
     return (refund.state, refund.stripe_refund_id, refund.pending_reason) == said
 
 
-def _find(event: RefundEvent, refund: Refund | None, tools: ReconcileTools) -> list[FoundRefund]:
+def _find(event: RefundEvent, refund: Refund | None, tools: Tools) -> list[FoundRefund]:
     payment_intent_id = refund.request.payment_intent_id if refund else event.payment_intent_id
     if payment_intent_id is None:
         raise EventDeferred("neither the row nor the event names a PaymentIntent")
-    found = tools.refund.gateway.find_refunds(payment_intent_id, str(event.refund_id))
+    found = tools.stripe.find_refunds(payment_intent_id, str(event.refund_id))
     if event.stripe_refund_id not in [each.stripe_refund_id for each in found]:
         # The API key may be another account's for a while.
         raise EventDeferred("Stripe does not show the refund that the event names")
     return found
 
 
-def _write_failed(event: RefundEvent, refund: Refund | None, returned: FoundRefund, tools: ReconcileTools) -> bool:
+def _write_failed(event: RefundEvent, refund: Refund | None, returned: FoundRefund, tools: Tools) -> bool:
     """Write the refund as FAILED; False if the row has changed since it was read."""
     code = returned.failure_reason or returned.status
     final = FinalizeRefund(RefundState.FAILED, returned.stripe_refund_id, code, alarm=Cause.REFUND_FAILED)
-    now = tools.charge.instruments.now()
+    now = tools.instruments.now()
     if refund is not None:
-        return tools.refund.store.finalize_unclaimed(refund, final, now=now)
+        return tools.refunds.finalize_unclaimed(refund, final, now=now)
     order_id, payment_intent_id = str(event.order_id), str(event.payment_intent_id)
     request = FrozenRefund(
         order_id=order_id,
@@ -313,4 +313,4 @@ def _write_failed(event: RefundEvent, refund: Refund | None, returned: FoundRefu
         requested_at=returned.created,
     )
     is_internal = request.refund_id == refund_id_of_canceled_order(order_id, payment_intent_id)
-    return tools.refund.store.recover(request, final, correlation_id=event.event_id, now=now, is_internal=is_internal)
+    return tools.refunds.recover(request, final, correlation_id=event.event_id, now=now, is_internal=is_internal)

@@ -13,8 +13,11 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
+from onecharge.payments.charges.protocol import Finalize, Payment
+from onecharge.payments.refunds.protocol import FinalizeRefund, Refund
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import expression_values, set_expression, to_item
 
 if TYPE_CHECKING:
@@ -28,6 +31,19 @@ LEASE_IS_FREE = "lease_expires_at <= :now"
 _IS_OWNER = "lease_owner = :ours AND #state = :pending"
 
 
+class Release(Exception):
+    """Nothing more can be done now: release the lease, and say why.
+
+    Args:
+        alarm: why a person has to see it, if so.
+        kept: attributes to write to the row with it, such as Stripe's error message.
+    """
+
+    def __init__(self, why: str, *, alarm: Cause | None = None, kept: Mapping[str, str | int] | None = None) -> None:
+        super().__init__(why)
+        self.why, self.alarm, self.kept = why, alarm, kept or {}
+
+
 class WriteRefused(Exception):
     """Nothing was written: another worker has claimed the row since, or it was finalized.
 
@@ -39,40 +55,9 @@ class NoSuchRow(Exception):
     """The write was refused because there is no such row."""
 
 
-class LeasedRow(Protocol):
-    """What a lease needs of a row: Payment and Refund have it."""
-
-    subject: ClassVar[str]
-    """The prefix of its metrics: `Payment.SUCCEEDED`."""
-
-    @property
-    def key(self) -> dict[str, Any]:
-        """The row's key attributes."""
-
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def amount_minor(self) -> int: ...
-    @property
-    def currency(self) -> str: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def lease_owner(self) -> str | None: ...
-    @property
-    def lease_expires_at(self) -> int: ...
-    @property
-    def revision(self) -> int: ...
-    @property
-    def finalized_at(self) -> int | None: ...
-    @property
-    def last_emitted_at(self) -> int | None: ...
-    @property
-    def log_fields(self) -> dict[str, object]:
-        """What every log line about the row carries."""
-
-    def is_overdue(self, now: float) -> bool:
-        """Whether the row has needed work for so long that a person has to see it."""
+type LeasedRow = Payment | Refund
+type Outcome = Finalize | FinalizeRefund
+"""What a row is finalized as."""
 
 
 # ---------------------------------------------------------------- the results of a claim
@@ -144,7 +129,7 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class LeasedTable[Row: LeasedRow, Final](ABC):
+class LeasedTable[Row: LeasedRow, Final: Outcome](ABC):
     """A table of such rows through botocore's client. Every method makes exactly one request."""
 
     client: "DynamoDBClient"

@@ -9,7 +9,7 @@ one. An alarm is raised before the row is written: once the row says what Stripe
 raises none.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from onecharge.contract.states import PaymentState
 from onecharge.payments.answers import ANSWERS
 from onecharge.payments.charges.cancel import finish_cancellation
-from onecharge.payments.charges.charge import ChargeTools, look_up
+from onecharge.payments.charges.charge import look_up
 from onecharge.payments.charges.gateway import StripeResponse
 from onecharge.payments.charges.protocol import (
     MONEY_DIFFERS,
@@ -37,15 +37,15 @@ from onecharge.payments.charges.protocol import (
     review_of_stopped,
 )
 from onecharge.payments.disputes import AfterCharge, new_requests
+from onecharge.payments.leases import Release
 from onecharge.payments.refunds.canceled_orders import refund_canceled_order
-from onecharge.payments.refunds.refund import RefundTools
 from onecharge.payments.stripe_events import EventDeferred, PaymentIntentEvent
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind, classify
 from onecharge.payments.time_bounds import RETENTION_SECONDS
-from onecharge.payments.work import Release, count_end
+from onecharge.payments.tools import Tools
+from onecharge.payments.work import count_end
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import is_outage
-from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.secrets import SecretUnavailable
 
 REQUIRES_ACTION_EXPIRED = "requires_action_expired"
@@ -179,15 +179,15 @@ def _of_requires_action(payment: Payment, intent: StripeIntent, *, expired: bool
 # ---------------------------------------------------------------- an event, or a row
 
 
-def reconcile_event(event: PaymentIntentEvent, tools: "ReconcileTools") -> None:
+def reconcile_event(event: PaymentIntentEvent, tools: Tools) -> None:
     """Correct the row of the event's order by what Stripe shows now. Raises OUTAGES.
 
     The event shows what was: if the row says the same, or more, Stripe is not asked.
     """
     payment_intent_id = event.intent.payment_intent_id
     for _ in range(TRIES):
-        payment = tools.charge.store.read(event.order_id)
-        if tools.compare(payment, event.intent) is Discrepancy.NONE:
+        payment = tools.payments.read(event.order_id)
+        if compare(payment, event.intent, tools) is Discrepancy.NONE:
             return
         intent = retrieve(payment_intent_id, tools)
         if intent is None and payment is not None and payment.payment_intent_id == payment_intent_id:
@@ -206,7 +206,7 @@ def reconcile_event(event: PaymentIntentEvent, tools: "ReconcileTools") -> None:
     raise RowChanged("the row kept changing")
 
 
-def reconcile_row(payment: Payment, tools: "ReconcileTools") -> bool:
+def reconcile_row(payment: Payment, tools: Tools) -> bool:
     """Finish a row that no message's worker finishes. Raises OUTAGES.
 
     Args:
@@ -218,7 +218,7 @@ def reconcile_row(payment: Payment, tools: "ReconcileTools") -> bool:
     if payment.state not in UNPAID_STATES:
         return True
     if payment.cancel_requested_at is not None:
-        return finish_cancellation(payment, tools.charge).state not in UNPAID_STATES
+        return finish_cancellation(payment, tools).state not in UNPAID_STATES
     if payment.state is PaymentState.DECLINED or _is_attended(payment, tools):
         return True
     if payment.payment_intent_id is None:
@@ -234,22 +234,22 @@ def reconcile_row(payment: Payment, tools: "ReconcileTools") -> bool:
     return _finish_unattended(payment, decide(payment, intent, ConfirmResult.OF_ANOTHER_WORKER), tools)
 
 
-def _is_attended(payment: Payment, tools: "ReconcileTools") -> bool:
+def _is_attended(payment: Payment, tools: Tools) -> bool:
     """Whether a worker has the lease, or a message will soon claim the row again."""
     attended_until = max(payment.lease_expires_at, payment.claimed_at + UNATTENDED_SECONDS)
-    return payment.state is PaymentState.PENDING and tools.charge.instruments.clock() < attended_until
+    return payment.state is PaymentState.PENDING and tools.instruments.clock() < attended_until
 
 
-def look_up_row(payment: Payment, tools: "ReconcileTools") -> Finalize | None:
+def look_up_row(payment: Payment, tools: Tools) -> Finalize | None:
     """What follows from the order's PaymentIntents for a row that names none; those that are open are canceled."""
     nothing_created = Finalize(PaymentState.PENDING)
     try:
-        return look_up(payment, nothing_created, tools.charge)
+        return look_up(payment, nothing_created, tools)
     except Release as release:
         raise EventDeferred(release.why, cause=release.alarm) from release
 
 
-def _finish_unattended(payment: Payment, decision: object, tools: "ReconcileTools") -> bool:
+def _finish_unattended(payment: Payment, decision: object, tools: Tools) -> bool:
     """Finalize an unattended row if Stripe has decided its attempt; returns as `reconcile_row` does."""
     if not isinstance(decision, Finalize):
         # Only a message's worker creates, confirms, or cancels for the next generation.
@@ -263,13 +263,19 @@ def _finish_unattended(payment: Payment, decision: object, tools: "ReconcileTool
 # ---------------------------------------------------------------- one discrepancy
 
 
-def _correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools: "ReconcileTools") -> bool:
+def compare(payment: Payment | None, intent: StripeIntent, tools: Tools) -> Discrepancy:
+    """How the row differs from the PaymentIntent at this moment."""
+    seconds = tools.requires_action_seconds
+    return find_discrepancy(payment, intent, now=tools.instruments.clock(), requires_action_seconds=seconds)
+
+
+def _correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools: Tools) -> bool:
     """Act on the discrepancy; False if there is none."""
-    discrepancy = tools.compare(payment, intent)
+    discrepancy = compare(payment, intent, tools)
     if discrepancy is Discrepancy.NONE:
         return False
-    charged_at = tools.charge.gateway.charged_at(intent) if discrepancy is Discrepancy.LOST_ROW else None
-    if charged_at and charged_at + RETENTION_SECONDS <= tools.charge.instruments.clock():
+    charged_at = tools.stripe.charged_at(intent) if discrepancy is Discrepancy.LOST_ROW else None
+    if charged_at and charged_at + RETENTION_SECONDS <= tools.instruments.clock():
         # It was not lost, it has expired: written again, it would answer for the next order under the same key.
         return False
     if cause := _CAUSES.get(discrepancy):
@@ -288,7 +294,7 @@ def _correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools
         case Discrepancy.EXPIRED if payment:
             _expire(order_id, payment, intent, tools)
         case Discrepancy.PAID_AFTER_CANCEL if payment:
-            refund_canceled_order(payment, intent, tools.refund)
+            refund_canceled_order(payment, intent, tools)
         case Discrepancy.STOPPED if payment:
             _write(payment, review_of_stopped(intent), tools)
         case _ if payment and discrepancy in _STATES:
@@ -296,15 +302,15 @@ def _correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools
     return True
 
 
-def _expire(order_id: str, payment: Payment, intent: StripeIntent, tools: "ReconcileTools") -> None:
+def _expire(order_id: str, payment: Payment, intent: StripeIntent, tools: Tools) -> None:
     """Cancel the PaymentIntent first: the customer's page could still confirm it. Stripe decides the race."""
-    canceled = _intent_of(tools.charge.gateway.cancel(intent.payment_intent_id, CancelReason.ABANDONED))
+    canceled = _intent_of(tools.stripe.cancel(intent.payment_intent_id, CancelReason.ABANDONED))
     if canceled is None or canceled.is_open:
         raise EventDeferred("an expired PaymentIntent could not be canceled")
     _correct(order_id, payment, canceled, tools)
 
 
-def recover_row(order_id: str, payment_intent_id: str, tools: "ReconcileTools") -> None:
+def recover_row(order_id: str, payment_intent_id: str, tools: Tools) -> None:
     """Write an order's lost row again, if this PaymentIntent is the order's, and succeeded. Raises OUTAGES."""
     intent = retrieve(payment_intent_id, tools)
     # What refunds it may name another order: a person has typed the id.
@@ -312,27 +318,27 @@ def recover_row(order_id: str, payment_intent_id: str, tools: "ReconcileTools") 
         _correct(order_id, None, intent, tools)
 
 
-def _recover(order_id: str, intent: StripeIntent, charged_at: int, tools: "ReconcileTools") -> None:
+def _recover(order_id: str, intent: StripeIntent, charged_at: int, tools: Tools) -> None:
     """Write a paid order's lost row again. If two have succeeded, one may be refunded: a person decides which pays."""
-    now = tools.charge.instruments.now()
+    now = tools.instruments.now()
     # `compare` found the order's time in the metadata.
     request = FrozenRequest(order_id, intent.amount_minor, intent.currency, intent.customer_id, intent.placed_at or 0)
     nameless = Payment(request=request, attempt=1, payment_method="", state=PaymentState.PENDING)
     # An older one that succeeded would have been found before this one was confirmed. So its own time is early enough
     # for an account without search, and what it lists is complete.
-    age_is_known = replace(tools, charge=replace(tools.charge, look_up_placed_before=0))
+    age_is_known = replace(tools, look_up_placed_before=lambda: 0)
     found = look_up_row(nameless, age_is_known)
     review = SEVERAL_SUCCEEDED if found and found.code == SEVERAL_SUCCEEDED else None
     if review:
         twice = Discrepancy.PAID_TWICE
         tools.report(f"Discrepancy.{twice.name}", Cause.MONEY_DIFFERS, twice, None, intent, order_id=order_id)
-    if not tools.charge.store.recover(
+    if not tools.payments.recover(
         order_id, intent, charged_at=charged_at, review=review, correlation_id="recovered", now=now
     ):
         raise RowChanged("there is a row by now")
 
 
-def report_after_charge(before: AfterCharge, now: AfterCharge, tools: "ReconcileTools", **about: object) -> None:
+def report_after_charge(before: AfterCharge, now: AfterCharge, tools: Tools, **about: object) -> None:
     """Raise an alarm for each dispute that newly needs a response, and for a new suspicion."""
     if now.fraud_suspicion not in (None, before.fraud_suspicion):
         about_it = {**about, "fraud_suspicion": now.fraud_suspicion}
@@ -346,9 +352,9 @@ def report_after_charge(before: AfterCharge, now: AfterCharge, tools: "Reconcile
         )
 
 
-def _write(payment: Payment, final: Finalize, tools: "ReconcileTools") -> None:
-    instruments = tools.charge.instruments
-    if not tools.charge.store.finalize_unclaimed(payment, final, now=instruments.now()):
+def _write(payment: Payment, final: Finalize, tools: Tools) -> None:
+    instruments = tools.instruments
+    if not tools.payments.finalize_unclaimed(payment, final, now=instruments.now()):
         raise RowChanged("the row has changed since it was read")
     instruments.count(f"Reconciled.{final.state}")
     count_end(instruments, payment, final.state)
@@ -367,68 +373,22 @@ def _final(state: PaymentState, intent: StripeIntent, payment: Payment) -> Final
     return final
 
 
-# ---------------------------------------------------------------- what they work with
+# ---------------------------------------------------------------- what Stripe shows now
 
 
-def retrieve(payment_intent_id: str, tools: "ReconcileTools") -> StripeIntent | None:
+def retrieve(payment_intent_id: str, tools: Tools) -> StripeIntent | None:
     """The PaymentIntent as it is now; None if our Stripe account has none of that id."""
-    return _intent_of(tools.charge.gateway.retrieve(payment_intent_id))
+    return _intent_of(tools.stripe.retrieve(payment_intent_id))
 
 
-def look_back(intent: StripeIntent, tools: "ReconcileTools") -> AfterCharge:
+def look_back(intent: StripeIntent, tools: Tools) -> AfterCharge:
     """What followed the charge of a PaymentIntent that the row did not know of."""
-    return tools.charge.gateway.after_charge(intent)
+    return tools.stripe.after_charge(intent)
 
 
-def _intent_of(response: StripeResponse) -> StripeIntent | None:
+def _intent_of(response: StripeResponse[StripeIntent]) -> StripeIntent | None:
     if response.failure is None:
-        return response.intent
+        return response.found
     if response.failure.kind is ResponseKind.NOT_FOUND:
         return None
     raise EventDeferred(response.failure.kind, cause=ANSWERS[response.failure.kind].charge_alarm)
-
-
-@dataclass(frozen=True)
-class ReconcileTools:
-    """What one event or one row is reconciled with."""
-
-    charge: ChargeTools
-    refund: RefundTools
-    requires_action_seconds: int
-    """How long a customer may take to authenticate."""
-
-    def compare(self, payment: Payment | None, intent: StripeIntent) -> Discrepancy:
-        """How the row differs from the PaymentIntent at this moment."""
-        return find_discrepancy(
-            payment,
-            intent,
-            now=self.charge.instruments.clock(),
-            requires_action_seconds=self.requires_action_seconds,
-        )
-
-    def noting_alarms(self) -> tuple["ReconcileTools", list[Alarm]]:
-        """The same tools, and a list that gets every alarm which they raise."""
-        alarms: list[Alarm] = []
-        instruments = self.charge.instruments
-
-        def count(metric: str) -> None:
-            if isinstance(metric, Alarm):
-                alarms.append(metric)
-            instruments.count(metric)
-
-        noting = replace(instruments, count=count)
-        charge, refund = replace(self.charge, instruments=noting), replace(self.refund, instruments=noting)
-        return replace(self, charge=charge, refund=refund), alarms
-
-    def report(
-        self, metric: str, cause: Cause, message: str, *about: Payment | StripeIntent | None, **details: object
-    ) -> None:
-        """Raise an alarm: something happened that should not, or that no rule can correct."""
-        for each in about:
-            match each:
-                case Payment():
-                    details |= {**each.log_fields, "state": each.state}
-                case StripeIntent():
-                    details |= {"payment_intent_id": each.payment_intent_id, "status_at_stripe": each.status}
-        self.charge.instruments.count(metric)
-        self.charge.instruments.log(message, alarm=cause, **details)

@@ -3,17 +3,15 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.charges.gateway import WINDOW_PARTS, StripeGateway
 from onecharge.payments.charges.store import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.placed_again import LookUpPlacedBefore, PlacedAgain
-from onecharge.payments.refunds.gateway import StripeRefunds
-from onecharge.payments.refunds.refund import RefundTools
 from onecharge.payments.refunds.store import RefundStore
 from onecharge.payments.stripe_client import StripeAccount
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.time_bounds import TimeBounds
+from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import dynamodb_client
 from onecharge.runtime.checkpoints import CheckpointStore
@@ -26,10 +24,9 @@ if TYPE_CHECKING:
 
 
 class PaymentService:
-    """The Payments table, the Stripe account, clock, logger and metrics.
+    """The service's tables, the Stripe account, clock, logger and metrics.
 
-    Reads PAYMENTS_TABLE, PAYMENTS_STATE_TABLE, STRIPE_SECRET_ARN, STRIPE_API_BASE, CHARGES_PER_SECOND,
-    CHARGE_CONCURRENCY and TERMS_VERSION.
+    Reads what template.yaml calls PaymentVariables.
     """
 
     def __init__(self, environment: Mapping[str, str], *, bounds: TimeBounds, instruments: Instruments) -> None:
@@ -37,7 +34,9 @@ class PaymentService:
         self.instruments = instruments
         self.dynamodb = dynamodb_client()
         self.payments = PaymentStore(self.dynamodb, environment["PAYMENTS_TABLE"])
+        self.refunds = RefundStore(self.dynamodb, environment["REFUNDS_TABLE"])
         self.stripe = StripeAccount(environment, bounds=bounds, count=instruments.count)
+        self._requires_action_seconds = int(environment["REQUIRES_ACTION_SECONDS"])
         self._terms_version = int(environment["TERMS_VERSION"])
         self._rate = StripeRate.of(environment)
         # All lookups share the threads, as they share Stripe's limit.
@@ -45,32 +44,21 @@ class PaymentService:
         state = CheckpointStore(self.dynamodb, environment["PAYMENTS_STATE_TABLE"], PlacedAgain)
         self._look_up_placed_before = LookUpPlacedBefore(state)
 
-    def charge_tools(self) -> ChargeTools:
-        """What one delivery charges with, until its deadline: the client has the Stripe key as it is now.
+    def tools(self) -> Tools:
+        """What one delivery, event or row is worked on with, until its deadline: with the Stripe key as it is now.
 
-        Raises:
-            SecretUnavailable: the key cannot be read: an outage, counted as an alarm.
-            ClientError, BotoCoreError: whether orders may be placed again cannot be read.
+        Raises SecretUnavailable: the key cannot be read: an outage, counted as an alarm.
         """
-        return ChargeTools(
-            store=self.payments,
-            gateway=StripeGateway(self._client(), parallel=self._lookups, terms_version=self._terms_version),
+        return Tools(
+            payments=self.payments,
+            refunds=self.refunds,
+            stripe=StripeGateway(self._client(), parallel=self._lookups, terms_version=self._terms_version),
             instruments=self.instruments,
             rate=self._rate,
             lease_seconds=self.bounds.lease_seconds,
             deadline=self.bounds.deadline(self.instruments.clock()),
-            look_up_placed_before=self._look_up_placed_before(),
-        )
-
-    def refund_tools(self, store: RefundStore) -> RefundTools:
-        """What one delivery refunds with, as above. Raises SecretUnavailable."""
-        return RefundTools(
-            store=store,
-            gateway=StripeRefunds(self._client()),
-            instruments=self.instruments,
-            rate=self._rate,
-            lease_seconds=self.bounds.lease_seconds,
-            deadline=self.bounds.deadline(self.instruments.clock()),
+            look_up_placed_before=self._look_up_placed_before,
+            requires_action_seconds=self._requires_action_seconds,
         )
 
     def _client(self) -> "stripe.StripeClient":

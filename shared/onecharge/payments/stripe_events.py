@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import stripe
 
-from onecharge.payments.charges.gateway import found_intent
 from onecharge.payments.charges.protocol import StripeIntent
-from onecharge.payments.refunds.gateway import found_refund
-from onecharge.payments.stripe_responses import metadata_of, order_id_of
+from onecharge.payments.stripe_objects import found_intent, found_refund, metadata_of, order_id_of
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 

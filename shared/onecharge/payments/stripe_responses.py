@@ -4,7 +4,6 @@ What follows from each kind of response is in answers.py. Source: Stripe documen
 "Idempotent requests".
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,7 +11,6 @@ from typing import Any
 
 import stripe
 
-from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.runtime.redaction import redacted
 
 IDEMPOTENT_REPLAYED = "idempotent-replayed"
@@ -133,18 +131,6 @@ def is_replayed(made: Any) -> bool:
     """The same of an object that the SDK returned."""
     response = getattr(made, "last_response", None)
     return is_replay(response.headers) if response is not None else False
-
-
-def metadata_of(made: Any) -> dict[str, str]:
-    """The metadata of an object that the SDK returned. It has no attribute for what a response leaves out."""
-    metadata = getattr(made, "metadata", None)
-    return metadata.to_dict() if metadata is not None else {}
-
-
-def order_id_of(made: Any) -> str | None:
-    """The order that an object belongs to, by its metadata; None if it is not ours: others may share the account."""
-    order_id = metadata_of(made).get("order_id", "")
-    return order_id if re.match(ORDER_ID_PATTERN, order_id) else None
 
 
 def classify(error: stripe.StripeError) -> Failure:

@@ -9,8 +9,8 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from onecharge.payments.charges.charge import ChargeTools
 from onecharge.payments.stripe_events import EVENT_TYPES, EventDeferred
+from onecharge.payments.tools import Tools
 
 THIN_EVENT = "v2.core.event"
 _PREFIX = "v1."
@@ -22,14 +22,14 @@ def concerns_us(event: Any) -> bool:
     return type_ != event.type and type_ in EVENT_TYPES and getattr(event, "context", None) is None
 
 
-def with_related_object(event: Any, tools: ChargeTools) -> Any:
+def with_related_object(event: Any, tools: Tools) -> Any:
     """The event as `parse_event` reads it, with its object as it is now: one request, within Stripe's rate limit.
 
     Raises:
         EventDeferred: the rate limit is reached.
         stripe.StripeError: Stripe did not answer, or refused.
     """
-    related, v1 = event.related_object, tools.gateway.client.v1
+    related, v1 = event.related_object, tools.stripe.client.v1
     resources: dict[str, Any] = {
         "payment_intent": v1.payment_intents,
         "charge": v1.charges,

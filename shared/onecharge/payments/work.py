@@ -10,10 +10,10 @@ work: the job runs ─┬─► it returns what to finalize ─► raise its ala
                     └─► WriteRefused ───────────────────► a write was refused, and nothing was written
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 from onecharge.contract.events import CloudEvent
 from onecharge.payments.instruments import Instruments
@@ -25,10 +25,13 @@ from onecharge.payments.leases import (
     HeldByAnother,
     LeasedRow,
     LeasedTable,
+    Outcome,
+    Release,
     Superseded,
     WriteRefused,
 )
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
+from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage, RetryAfter
 from onecharge.runtime.metrics import Metric
@@ -38,19 +41,6 @@ REEMIT_AFTER_SECONDS = 15 * 60
 service asking again, for an order or refund that still waits: the outcome's own stream record may be lost."""
 
 
-class Release(Exception):
-    """Nothing more can be done now: release the lease, and say why.
-
-    Args:
-        alarm: why a person has to see it, if so.
-        kept: attributes to write to the row with it, such as Stripe's error message.
-    """
-
-    def __init__(self, why: str, *, alarm: Cause | None = None, kept: Mapping[str, str | int] | None = None) -> None:
-        super().__init__(why)
-        self.why, self.alarm, self.kept = why, alarm, kept or {}
-
-
 @dataclass(frozen=True)
 class Unfinished:
     """The row still needs work: the message is delivered again, or the reconciler visits the row."""
@@ -58,36 +48,11 @@ class Unfinished:
     why: str
 
 
-class Outcome(Protocol):
-    """What a job decides to finalize a row as."""
-
-    @property
-    def state(self) -> str: ...
-    @property
-    def code(self) -> str | None: ...
-    @property
-    def alarm(self) -> Cause | None:
-        """Why a person has to see it, if so."""
-
-    @property
-    def stripe_request_id(self) -> str | None: ...
-
-
-class Tools[Row: LeasedRow, Final: Outcome](Protocol):
-    """What a delivery is handled with: ChargeTools and RefundTools."""
-
-    @property
-    def store(self) -> LeasedTable[Row, Final]: ...
-    @property
-    def instruments(self) -> Instruments: ...
-    @property
-    def lease_seconds(self) -> int: ...
-
-
 def after_claim[Event: CloudEvent[Any], Row: LeasedRow, Final: Outcome](
     event: Event,
     claim: Claim[Row],
-    tools: Tools[Row, Final],
+    store: LeasedTable[Row, Final],
+    tools: Tools,
     job: Callable[[Row], Final],
     *,
     differs: Callable[[Event, Row], bool],
@@ -108,16 +73,16 @@ def after_claim[Event: CloudEvent[Any], Row: LeasedRow, Final: Outcome](
         )
     match claim:
         case Claimed(row):
-            result = work(job, row, tools.store, instruments)
+            result = work(job, row, store, instruments)
             return BackOff() if isinstance(result, Unfinished) else Done()
         case HeldByAnother():
             return _wait(instruments, event, claim, tools.lease_seconds)
         case AlreadyEnded(row):
-            reemit_if_late(tools.store, row, instruments)
+            reemit_if_late(store, row, instruments)
             return _ignore(instruments, event, "duplicate ignored: the attempt has ended", row)
         case Superseded(row):
             # The order may be a restored one, which asks for an attempt of long ago.
-            reemit_if_late(tools.store, row, instruments)
+            reemit_if_late(store, row, instruments)
             return _ignore(instruments, event, "duplicate ignored: superseded by a later attempt", row)
         case _:
             assert_never(claim)
@@ -161,7 +126,9 @@ def work[Row: LeasedRow, Final: Outcome](
     return finalized
 
 
-def reemit_if_late[Row: LeasedRow, Final](store: LeasedTable[Row, Final], row: Row, instruments: Instruments) -> None:
+def reemit_if_late[Row: LeasedRow, Final: Outcome](
+    store: LeasedTable[Row, Final], row: Row, instruments: Instruments
+) -> None:
     """Emit the outcome again through the table's stream, unless there is none, or it was emitted a short time ago."""
     if row.state == PENDING:
         return
@@ -244,7 +211,7 @@ def _ignore(instruments: Instruments, event: CloudEvent[Any], message: str, row:
     return Done()
 
 
-def _release[Row: LeasedRow, Final](
+def _release[Row: LeasedRow, Final: Outcome](
     row: Row, release: Release, store: LeasedTable[Row, Final], instruments: Instruments
 ) -> Unfinished:
     # The reconciler does not visit a row that messages keep claiming: its age is checked here.

@@ -12,12 +12,9 @@ import stripe
 
 from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.refunds.gateway import StripeRefunds
-from onecharge.payments.refunds.store import RefundStore
 from ops.audit import DIFFERENCES_MAX, Audited, compare
 from ops.books import Booked, Kind, StripeBooks, booked_of
 from refund_charge.refund import refund_charge
-from tests.shop.tools import refund_tools
 from tests.support.operated_stack import OperatedStack
 
 REFUND_ID = "rfd_" + "b" * 32
@@ -247,12 +244,11 @@ def test_a_dispute_that_the_row_does_not_know_is_found(operated: OperatedStack) 
 
 def refunded(shop: OperatedStack) -> StoredOrder:
     """An order of which refund_charge has refunded 5.00 EUR."""
-    order, store = shop.pay(), RefundStore(shop.dynamodb, shop.stack.resource("RefundsTable"))
-    tools = refund_tools(store, StripeRefunds(shop.stack.stripe), shop.tools().instruments)
+    order = shop.pay()
     names = {"order_id": order.order_id, "refund_id": REFUND_ID, "attempt": 1}
     money = {"amount_minor": 500, "currency": "EUR", "requested_at": datetime.fromtimestamp(shop.now(), UTC)}
     requested = RefundRequested.model_validate(names | money)
-    refund_charge(RefundRequestedEvent.of(requested, correlation_id="c"), tools, shop.payments)
+    refund_charge(RefundRequestedEvent.of(requested, correlation_id="c"), shop.tools())
     return order
 
 

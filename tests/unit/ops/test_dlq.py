@@ -16,14 +16,11 @@ from onecharge.contract.events import CancelRequestedEvent, EventType, PaymentOu
 from onecharge.contract.refunds import RefundRequestedEvent, RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
-from onecharge.payments.refunds.gateway import StripeRefunds
-from onecharge.payments.refunds.store import RefundStore
 from ops import dlq
 from ops.dlq_letters import DESTINATIONS, DLQS, Reading, message_to_send, reading
 from ops.errors import Problem
 from refund_charge.refund import refund_charge
 from tests.shop.builders import T0
-from tests.shop.tools import refund_tools
 from tests.support.harness import PROJECT, load_template
 from tests.support.operated_stack import OperatedStack
 from update_order.app import PAYMENT_EVENT
@@ -211,11 +208,9 @@ def test_a_message_whose_row_is_lost_is_not_charged_again(operated: OperatedStac
 
 def test_a_redriven_refund_is_made_once(operated: OperatedStack) -> None:
     """It was made 25 hours ago, its row is lost, Stripe has forgotten its key: the lookup finds it."""
-    store = RefundStore(operated.dynamodb, operated.stack.resource("RefundsTable"))
 
     def handle(event: RefundRequestedEvent) -> None:
-        tools = refund_tools(store, StripeRefunds(operated.stack.stripe), operated.tools().instruments)
-        refund_charge(event, tools, operated.payments)
+        refund_charge(event, operated.tools())
 
     with operated.hours_ago(25):
         order = operated.pay()
@@ -231,7 +226,7 @@ def test_a_redriven_refund_is_made_once(operated: OperatedStack) -> None:
     [message] = operated.messages("RefundsQueue")
     handle(RefundRequestedEvent.model_validate_json(message["Body"]))
     assert [refund["amount"] for refund in operated.standin.ledger().refunds] == [500]
-    made = store.read(order.order_id, REFUND_ID)
+    made = operated.tools().refunds.read(order.order_id, REFUND_ID)
     assert made is not None
     assert made.state is RefundState.SUCCEEDED
 

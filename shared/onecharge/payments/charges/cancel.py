@@ -7,16 +7,17 @@ request_cancel ─► SUCCEEDED, CANCELED or NEEDS_REVIEW already ─► nothing
 """
 
 from onecharge.contract.events import OrderPlaced
-from onecharge.payments.charges.charge import ChargeTools, charge
+from onecharge.payments.charges.charge import charge
 from onecharge.payments.charges.protocol import CLOSED_STATES, FrozenRequest, Payment
 from onecharge.payments.leases import Claimed, new_lease_owner
+from onecharge.payments.tools import Tools
 from onecharge.payments.work import Unfinished, work
 
 
-def cancel_payment(order: OrderPlaced, tools: ChargeTools, *, correlation_id: str) -> Payment:
+def cancel_payment(order: OrderPlaced, tools: Tools, *, correlation_id: str) -> Payment:
     """Request the cancellation of the order's payment, and finish it if that is possible now. Idempotent."""
-    payment = tools.store.request_cancel(
-        FrozenRequest.of(order, terms_version=tools.gateway.terms_version),
+    payment = tools.payments.request_cancel(
+        FrozenRequest.of(order, terms_version=tools.stripe.terms_version),
         attempt=order.attempt,
         payment_method=order.payment_method,
         correlation_id=correlation_id,
@@ -29,18 +30,18 @@ def cancel_payment(order: OrderPlaced, tools: ChargeTools, *, correlation_id: st
     return payment
 
 
-def finish_cancellation(payment: Payment, tools: ChargeTools) -> Payment:
+def finish_cancellation(payment: Payment, tools: Tools) -> Payment:
     """Cancel at Stripe, as far as that is possible now; returns the row as it is then.
 
     Args:
         payment: with a cancellation requested.
     """
     order_id = payment.request.order_id
-    claim = tools.store.claim_to_cancel(
+    claim = tools.payments.claim_to_cancel(
         order_id, owner=new_lease_owner(), now=tools.instruments.now(), lease_seconds=tools.lease_seconds
     )
     if isinstance(claim, Claimed):
-        result = work(lambda row: charge(row, tools), claim.row, tools.store, tools.instruments)
+        result = work(lambda row: charge(row, tools), claim.row, tools.payments, tools.instruments)
         if not isinstance(result, Unfinished):
             return result
-    return tools.store.read(order_id) or payment
+    return tools.payments.read(order_id) or payment

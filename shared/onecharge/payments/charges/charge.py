@@ -8,14 +8,14 @@ Only this module confirms, which is the one request that charges. protocol.py sa
 as pure functions; payments/work.py finalizes the row as `charge` says, or releases its lease.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import stripe
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.answers import ANSWERS, Action
-from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
+from onecharge.payments.charges.gateway import StripeResponse
 from onecharge.payments.charges.protocol import (
     Cancel,
     CancelFound,
@@ -31,12 +31,10 @@ from onecharge.payments.charges.protocol import (
     decide_after_lookup,
     decline_of_refused_card,
 )
-from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.instruments import Instruments
-from onecharge.payments.stripe_rate import StripeRate
+from onecharge.payments.leases import Release
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind, classify
 from onecharge.payments.time_bounds import REFUSED_SECONDS
-from onecharge.payments.work import Release
+from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 
 STEPS_MAX = 10
@@ -45,7 +43,7 @@ STEPS_MAX = 10
 _NO_CARDS = Failure(ResponseKind.ACCOUNT, message="payment_method_types has no card: is card_payments active?")
 
 
-def charge(row: Payment, tools: "ChargeTools") -> Finalize:
+def charge(row: Payment, tools: Tools) -> Finalize:
     """Charge a claimed row once; returns what to finalize it as.
 
     Raises:
@@ -108,12 +106,12 @@ def generation_to_keep(row: Payment, generation: int) -> dict[str, int]:
     return {} if row.key_was_misused else {"generation": generation}
 
 
-def create(row: Payment, generation: int, tools: "ChargeTools") -> StripeIntent | SpentKey | Finalize:
+def create(row: Payment, generation: int, tools: Tools) -> StripeIntent | SpentKey | Finalize:
     """Create the generation's PaymentIntent; no money moves. Finalize: Stripe refuses to create any."""
     tools.wait_for_token(tools.rate.creates.take)
-    response = tools.gateway.create(row.request, generation)
-    if response.intent and not response.failure:
-        intent = response.intent
+    response = tools.stripe.create(row.request, generation)
+    if response.found and not response.failure:
+        intent = response.found
         if response.is_replay:
             # A replay proves the PaymentIntent's id, not its current status.
             intent = retrieve(intent.payment_intent_id, tools)
@@ -138,13 +136,13 @@ def create(row: Payment, generation: int, tools: "ChargeTools") -> StripeIntent 
     raise _release_for(failure, generation_to_keep(row, generation))
 
 
-def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
+def confirm(row: Payment, tools: Tools) -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
     """Confirm the row's PaymentIntent: returns it as it is then, and what to finalize it as if that was refused."""
     if _is_refused_card(row, tools):
         shown = retrieve(str(row.payment_intent_id), tools)
         return shown, ConfirmResult.UNANSWERED, decline_of_refused_card(row, shown)
     tools.wait_for_token(tools.rate.confirms.take)
-    response = tools.gateway.confirm(row)
+    response = tools.stripe.confirm(row)
     failure = response.failure
     refusal = None
     if failure:
@@ -161,7 +159,7 @@ def confirm(row: Payment, tools: "ChargeTools") -> tuple[StripeIntent, ConfirmRe
                 pass  # The PaymentIntent decides, and `_confirm_result_of` says what the response proves.
     # Also after an error: the PaymentIntent decides whether it was a decline. Why Stripe has canceled it may be seen
     # only on its latest charge, which a response to a confirm does not show.
-    intent = None if response.is_replay or refusal else response.intent
+    intent = None if response.is_replay or refusal else response.found
     if intent is None or intent.status == "canceled":
         intent = retrieve(str(row.payment_intent_id), tools)
     if failure and failure.kind is ResponseKind.DECLINED and not intent.error_code:
@@ -182,7 +180,7 @@ def _confirm_result_of(failure: Failure | None) -> ConfirmResult:
     return ConfirmResult.KEY_SPENT if is_spent else ConfirmResult.ANSWERED
 
 
-def _is_refused_card(row: Payment, tools: "ChargeTools") -> bool:
+def _is_refused_card(row: Payment, tools: Tools) -> bool:
     """Whether an earlier attempt was declined with the advice not to try this card again, by another name perhaps.
 
     Raises Release if Stripe does not say it: of two workers one would try the card, and the other one refuse it.
@@ -191,7 +189,7 @@ def _is_refused_card(row: Payment, tools: "ChargeTools") -> bool:
         return False
     tools.require_time()
     try:
-        return tools.gateway.card_of(row.payment_method) in row.refused_cards
+        return tools.stripe.card_of(row.payment_method) in row.refused_cards
     except stripe.StripeError as error:
         failure = classify(error)
         if failure.kind not in (ResponseKind.PAYMENT_METHOD_REFUSED, ResponseKind.NOT_FOUND):
@@ -199,14 +197,14 @@ def _is_refused_card(row: Payment, tools: "ChargeTools") -> bool:
         return False  # There is no such card: the response to the confirm says it to the customer.
 
 
-def look_up(row: Payment, created: StripeIntent | Finalize, tools: "ChargeTools") -> Finalize | None:
+def look_up(row: Payment, created: StripeIntent | Finalize, tools: Tools) -> Finalize | None:
     """Look up the order's other PaymentIntents, and cancel those that are open. None: go on with what was created."""
     own = created if isinstance(created, StripeIntent) else None
     if own and not own.is_open and not row.key_was_misused:
         return None
     tools.require_time()
     try:
-        found = tools.gateway.find_payment_intents(
+        found = tools.stripe.find_payment_intents(
             row.request,
             now=tools.instruments.now(),
             is_time_known=not (row.key_was_misused or tools.may_be_placed_again(row)),
@@ -230,91 +228,38 @@ def look_up(row: Payment, created: StripeIntent | Finalize, tools: "ChargeTools"
     return decision
 
 
-def _with_refunds_and_disputes(found: StripeIntent, tools: "ChargeTools") -> StripeIntent:
+def _with_refunds_and_disputes(found: StripeIntent, tools: Tools) -> StripeIntent:
     """With refunds, disputes and suspicion, if it succeeded: the row that knew of them may be lost."""
     if found.status != "succeeded":
         return found
     try:
-        return replace(found, after_charge=tools.gateway.after_charge(found, before_each=tools.require_time))
+        return replace(found, after_charge=tools.stripe.after_charge(found, before_each=tools.require_time))
     except (LookupInconclusive, stripe.StripeError) as error:
         raise Release("refunds and disputes not read", alarm=_cause_of(error)) from error
 
 
-def retrieve(payment_intent_id: str, tools: "ChargeTools") -> StripeIntent:
+def retrieve(payment_intent_id: str, tools: Tools) -> StripeIntent:
     """The PaymentIntent as it is now."""
     tools.require_time()
-    return _with_refunds_and_disputes(_intent_of(tools.gateway.retrieve(payment_intent_id)), tools)
+    return _with_refunds_and_disputes(_intent_of(tools.stripe.retrieve(payment_intent_id)), tools)
 
 
-def cancel(payment_intent_id: str, reason: CancelReason, tools: "ChargeTools") -> StripeIntent:
+def cancel(payment_intent_id: str, reason: CancelReason, tools: Tools) -> StripeIntent:
     """Cancel the PaymentIntent; returns it as it is then, which may be `succeeded`: Stripe decides the race."""
     tools.require_time()
-    intent = _intent_of(tools.gateway.cancel(payment_intent_id, reason))
+    intent = _intent_of(tools.stripe.cancel(payment_intent_id, reason))
     if intent.is_open:
         raise Release("a PaymentIntent could not be canceled", alarm=Cause.STRIPE_INCONCLUSIVE)
     return intent
 
 
-# ---------------------------------------------------------------- what they work with
-
-
-@dataclass(frozen=True)
-class ChargeTools:
-    """What one delivery charges with."""
-
-    store: PaymentStore
-    gateway: StripeGateway
-    instruments: Instruments
-    rate: StripeRate
-    lease_seconds: int
-    deadline: float
-    """Epoch seconds, after which no further request to Stripe is begun."""
-    look_up_placed_before: int
-    """Epoch seconds. An order that was placed earlier is looked up at any age: after a restore of both services' tables
-    it may have been placed again, so that its age is unknown."""
-
-    def write_payment_intent(self, row: Payment, payment_intent_id: str, generation: int) -> Payment:
-        """Store the PaymentIntent's id; returns the row. Raises WriteRefused."""
-        written = self.store.write_payment_intent(row, payment_intent_id, generation)
-        self.instruments.log("PaymentIntent stored", alarm=None, **written.log_fields, generation=generation)
-        return written
-
-    def has_time(self) -> bool:
-        """Whether another request to Stripe may be begun."""
-        return self.instruments.clock() < self.deadline
-
-    def require_time(self) -> None:
-        """Raises Release if no request to Stripe may be begun anymore."""
-        if not self.has_time():
-            raise Release("too little time left")
-
-    def wait_for_token(self, take: Callable[[float], bool]) -> None:
-        """Wait for Stripe's rate limit. Raises Release if there is no token before the deadline."""
-        if not take(self.deadline):
-            raise Release("Stripe's rate limit is reached")
-        self.require_time()
-
-    def keys_may_be_forgotten(self, row: Payment) -> bool:
-        """Whether the order may have a PaymentIntent that its idempotency keys do not lead to."""
-        return row.key_was_misused or self.may_be_placed_again(row) or row.request.is_old(self.instruments.now())
-
-    def may_be_placed_again(self, row: Payment) -> bool:
-        """Whether the order may be older than it says: both services had lost it, and its client placed it again."""
-        return row.request.placed_at < self.look_up_placed_before
-
-    def raise_alarm(self, row: Payment, failure: Failure) -> None:
-        """Report a response that does not stop the work, but that a person has to see."""
-        cause = ANSWERS[failure.kind].charge_alarm
-        self.instruments.log(failure.kind, alarm=cause, **row.log_fields, stripe_request_id=failure.request_id)
-
-
-def _intent_of(response: StripeResponse) -> StripeIntent:
-    if response.intent is None or response.failure:
+def _intent_of(response: StripeResponse[StripeIntent]) -> StripeIntent:
+    if response.found is None or response.failure:
         raise _release_for(_failure_of(response))
-    return response.intent
+    return response.found
 
 
-def _failure_of(response: StripeResponse) -> Failure:
+def _failure_of(response: StripeResponse[StripeIntent]) -> Failure:
     return response.failure or Failure(ResponseKind.NO_ANSWER)
 
 
@@ -323,9 +268,7 @@ def _release_for(failure: Failure, kept: Mapping[str, int] | None = None) -> Rel
     return Release(failure.kind, alarm=alarm, kept={**(kept or {}), **failure.details})
 
 
-def _end_or_release(
-    row: Payment, failure: Failure, tools: ChargeTools, kept: Mapping[str, int] | None = None
-) -> Finalize:
+def _end_or_release(row: Payment, failure: Failure, tools: Tools, kept: Mapping[str, int] | None = None) -> Finalize:
     """What to finalize a refused row as. Our own request at fault: Release for an hour, which a deploy may fix."""
     state = PaymentState.DECLINED
     if ANSWERS[failure.kind].charge is Action.REFUSE:

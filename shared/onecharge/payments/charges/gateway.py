@@ -1,11 +1,12 @@
-"""Stripe's PaymentIntents, as the charge protocol needs them: a request returns a PaymentIntent, or why there is none.
+"""Stripe's PaymentIntents and refunds, as the protocols need them: a request returns one, or why there is none.
 
 create ─► confirm                  a fresh order: two requests
 retrieve, cancel                   everything else
 find_payment_intents               an old order without a PaymentIntent: search and list
+find_refunds ─► create_refund      a fresh refund: three requests
 
-This module knows Stripe's API; what its objects mean is decided in protocol.py. Source: Stripe API reference,
-"PaymentIntents", "Idempotent requests", "Search".
+This module knows Stripe's API; what its objects mean is decided in the two protocol.py. Source: Stripe API reference,
+"PaymentIntents", "Idempotent requests", "Search", "Create a refund", "List all refunds", "The Refund object".
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import stripe
 
-from onecharge.contract.events import DO_NOT_TRY_AGAIN
 from onecharge.payments.charges.protocol import (
     GROUPED_TERMS,
     CancelReason,
@@ -25,6 +25,8 @@ from onecharge.payments.charges.protocol import (
     StripeIntent,
 )
 from onecharge.payments.disputes import EARLY_FRAUD_WARNING, REVIEW, AfterCharge, Disputes
+from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund
+from onecharge.payments.stripe_objects import fingerprint_of, found_intent, found_refund, metadata_of, order_id_of
 from onecharge.payments.stripe_responses import (
     Failure,
     LookupInconclusive,
@@ -32,15 +34,18 @@ from onecharge.payments.stripe_responses import (
     classify,
     is_replay,
     is_replayed,
-    metadata_of,
-    order_id_of,
 )
 from onecharge.payments.time_bounds import SEARCH_LAG_SECONDS
 from onecharge.runtime.parallel import Parallel, one_after_another
 
 if TYPE_CHECKING:
     from stripe import RequestOptions
-    from stripe.params import PaymentIntentConfirmParams, PaymentIntentCreateParams, PaymentIntentListParams
+    from stripe.params import (
+        PaymentIntentConfirmParams,
+        PaymentIntentCreateParams,
+        PaymentIntentListParams,
+        RefundCreateParams,
+    )
 
 _PAGE_SIZE = 100
 _PAGES_MAX = 20
@@ -63,18 +68,21 @@ class NoSuchPaymentIntent(Exception):
 
 
 @dataclass(frozen=True)
-class StripeResponse:
-    """A PaymentIntent, or why there is none."""
+class StripeResponse[Found: (StripeIntent, FoundRefund)]:
+    """A PaymentIntent or a refund, or why there is none."""
 
-    intent: StripeIntent | None = None
+    found: Found | None = None
     failure: Failure | None = None
     is_replay: bool = False
-    """The stored response of an earlier request: it proves the PaymentIntent's id, not its current status."""
+    """The stored response of an earlier request: it proves the object's id, not its current status."""
 
 
 @dataclass(frozen=True)
 class StripeGateway:
-    """Requests through one StripeClient."""
+    """Requests through one StripeClient, and so of one account.
+
+    What one account shows proves nothing about another: a lookup and the POST after it use the same client.
+    """
 
     client: stripe.StripeClient
     parallel: Parallel = one_after_another
@@ -84,7 +92,7 @@ class StripeGateway:
 
     # ------------------------------------------------------------ one PaymentIntent
 
-    def create(self, request: FrozenRequest, generation: int) -> StripeResponse:
+    def create(self, request: FrozenRequest, generation: int) -> StripeResponse[StripeIntent]:
         """Create the generation's PaymentIntent, without `confirm`: no money moves. Idempotent by its key.
 
         Changing these parameters makes Stripe answer idempotency_error for keys in flight: the next generation and a
@@ -112,9 +120,9 @@ class StripeGateway:
             return _response_of(error)
         if not metadata.items() <= metadata_of(intent).items():
             return StripeResponse(failure=Failure(ResponseKind.OTHER_OBJECT))
-        return StripeResponse(intent=found_intent(intent), is_replay=is_replayed(intent))
+        return StripeResponse(found=found_intent(intent), is_replay=is_replayed(intent))
 
-    def confirm(self, payment: Payment) -> StripeResponse:
+    def confirm(self, payment: Payment) -> StripeResponse[StripeIntent]:
         """Confirm the row's PaymentIntent with the attempt's payment method. Idempotent by the attempt's one key."""
         # 3-D Secure is handled by Stripe.js in the page (handleNextAction), even if a return_url is added one day.
         parameters: PaymentIntentConfirmParams = {"payment_method": payment.payment_method, "use_stripe_sdk": True}
@@ -125,7 +133,7 @@ class StripeGateway:
             return _response_of(error, payment.payment_intent_id)
         return _response_for(payment.payment_intent_id, intent)
 
-    def retrieve(self, payment_intent_id: str) -> StripeResponse:
+    def retrieve(self, payment_intent_id: str) -> StripeResponse[StripeIntent]:
         """The PaymentIntent as it is now, with its latest charge: an update clears the PaymentIntent's last error."""
         try:
             intent = self.client.v1.payment_intents.retrieve(payment_intent_id, {"expand": ["latest_charge"]})
@@ -133,7 +141,7 @@ class StripeGateway:
             return _response_of(error, payment_intent_id)
         return _response_for(payment_intent_id, intent)
 
-    def cancel(self, payment_intent_id: str, reason: CancelReason) -> StripeResponse:
+    def cancel(self, payment_intent_id: str, reason: CancelReason) -> StripeResponse[StripeIntent]:
         """Cancel it; returns its final status, which may be `succeeded` if it is too late. Idempotent."""
         try:
             intent = self.client.v1.payment_intents.cancel(payment_intent_id, {"cancellation_reason": reason.value})
@@ -145,7 +153,7 @@ class StripeGateway:
 
     def card_of(self, payment_method: str) -> str | None:
         """The fingerprint of its card, by which two PaymentMethods are known as the same. Raises stripe.StripeError."""
-        return _fingerprint_of(self.client.v1.payment_methods.retrieve(payment_method))
+        return fingerprint_of(self.client.v1.payment_methods.retrieve(payment_method))
 
     # ------------------------------------------------------------ lookup
 
@@ -313,6 +321,43 @@ class StripeGateway:
         except stripe.PermissionError:
             return REVIEW if intent.review else None
 
+    # ------------------------------------------------------------ refunds
+
+    def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse[FoundRefund]:
+        """Create the refund that was frozen. Idempotent by its key."""
+        metadata = {"order_id": request.order_id, "refund_id": request.refund_id, "attempt": str(request.attempt)}
+        parameters: RefundCreateParams = {
+            "payment_intent": request.payment_intent_id,
+            "amount": request.amount_minor,
+            "metadata": metadata,
+        }
+        # The SDK does not retry: a refusal of its second request would hide a 500 that Stripe may still execute.
+        options: RequestOptions = {"idempotency_key": request.idempotency_key(key_number), "max_network_retries": 0}
+        try:
+            refund = self.client.v1.refunds.create(parameters, options)
+        except stripe.StripeError as error:
+            return StripeResponse(failure=classify(error), is_replay=is_replay(error.headers))
+        if not metadata.items() <= metadata_of(refund).items():
+            return StripeResponse(failure=Failure(ResponseKind.OTHER_OBJECT))
+        return StripeResponse(found=found_refund(refund), is_replay=is_replayed(refund))
+
+    def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[FoundRefund]:
+        """Every refund of this id.
+
+        Stripe does not say that its list of refunds shows one immediately. What has been refunded shows on the charge,
+        too, which is read first: a refund that is made meanwhile is then no contradiction.
+
+        Raises:
+            LookupInconclusive: there are more refunds than are read, or fewer than the charge says.
+            stripe.StripeError: Stripe did not answer, or refused.
+        """
+        expanded = self.client.v1.payment_intents.retrieve(payment_intent_id, {"expand": ["latest_charge"]})
+        refunds = list(list_refunds(self.client, payment_intent_id))
+        # Nor whether that sum falls when a refund fails: so those that failed are counted, too.
+        if getattr(expanded.latest_charge, "amount_refunded", 0) > sum(each.amount for each in refunds):
+            raise LookupInconclusive
+        return [found_refund(refund) for refund in refunds if metadata_of(refund).get("refund_id") == refund_id]
+
 
 def grouped_terms(order_id: str) -> dict[str, str]:
     """What GROUPED_TERMS add to a create. A statement says the account's prefix, then `ORD 94FE12`.
@@ -358,75 +403,14 @@ def _ids_of(order_id: str, intents: Iterable[stripe.PaymentIntent]) -> list[str]
     return [intent.id for intent in intents if metadata_of(intent).get("order_id") == order_id]
 
 
-def found_intent(intent: Any) -> StripeIntent:
-    """What the protocol needs to know of a PaymentIntent that the SDK returned."""
-    # The SDK's objects have no attribute for what a response leaves out.
-    decline_code, advice_code, refused_card = _decline_of(intent)
-    metadata = metadata_of(intent)
-    return StripeIntent(
-        payment_intent_id=intent.id,
-        status=intent.status,
-        amount_minor=intent.amount,
-        currency=intent.currency.upper(),
-        generation=_number(metadata.get("generation")) or 0,
-        order_id=metadata.get("order_id"),
-        customer_id=metadata.get("customer_id", ""),
-        placed_at=_number(metadata.get("placed_at")),
-        payment_method=_id_of(getattr(intent, "payment_method", None)),
-        takes_cards="card" in getattr(intent, "payment_method_types", ("card",)),
-        cancellation_reason=getattr(intent, "cancellation_reason", None),
-        latest_charge=_id_of(getattr(intent, "latest_charge", None)),
-        review=_id_of(getattr(intent, "review", None)),
-        error_code=decline_code,
-        advice_code=advice_code,
-        refused_card=refused_card,
-        client_secret=getattr(intent, "client_secret", None),
-    )
-
-
-def _fingerprint_of(payment_method: Any) -> str | None:
-    """Of its card (Stripe API reference, "The PaymentMethod object", `card.fingerprint`)."""
-    return getattr(getattr(payment_method, "card", None), "fingerprint", None)
-
-
-def _decline_of(intent: Any) -> tuple[str | None, str | None, str | None]:
-    """Its code; the issuer's advice; the card's fingerprint, if it must not be tried again.
-
-    An update of the PaymentIntent clears its last error. Then the latest charge says it, if it is expanded (Stripe API
-    reference, "The Charge object").
-    """
-    error, charge = getattr(intent, "last_payment_error", None), getattr(intent, "latest_charge", None)
-    if error is not None:
-        reason, code = getattr(error, "decline_code", None), getattr(error, "code", None)
-        advice, method = getattr(error, "advice_code", None), getattr(error, "payment_method", None)
-    elif getattr(charge, "status", None) == "failed":
-        outcome = getattr(charge, "outcome", None)
-        reason, code = getattr(outcome, "reason", None), getattr(charge, "failure_code", None)
-        advice, method = getattr(outcome, "advice_code", None), getattr(charge, "payment_method_details", None)
-    else:
-        return None, None, None
-    # The card that replaces an expired one has the same number, and so the same fingerprint.
-    is_refused = advice == DO_NOT_TRY_AGAIN and code != "expired_card"
-    return reason or code, advice, _fingerprint_of(method) if is_refused else None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() else None
-
-
-def _id_of(expandable: Any) -> str | None:
-    """The id of an expandable field, whether Stripe sent the id or the expanded object."""
-    return expandable if expandable is None or isinstance(expandable, str) else str(expandable.id)
-
-
-def _response_for(payment_intent_id: str | None, intent: Any) -> StripeResponse:
+def _response_for(payment_intent_id: str | None, intent: Any) -> StripeResponse[StripeIntent]:
     """The PaymentIntent that was asked for; another one would pay this order with another order's money."""
     if getattr(intent, "id", None) != payment_intent_id:
         return StripeResponse(failure=Failure(ResponseKind.OTHER_OBJECT))
-    return StripeResponse(intent=found_intent(intent), is_replay=is_replayed(intent))
+    return StripeResponse(found=found_intent(intent), is_replay=is_replayed(intent))
 
 
-def _response_of(error: stripe.StripeError, payment_intent_id: str | None = None) -> StripeResponse:
+def _response_of(error: stripe.StripeError, payment_intent_id: str | None = None) -> StripeResponse[StripeIntent]:
     """The failure, and the PaymentIntent inside it, if it is the one that was asked for."""
     failure = classify(error)
     inside = failure.payment_intent
@@ -434,4 +418,4 @@ def _response_of(error: stripe.StripeError, payment_intent_id: str | None = None
         return StripeResponse(failure=failure, is_replay=is_replay(error.headers))
     if payment_intent_id is not None and inside.id != payment_intent_id:
         return StripeResponse(failure=Failure(ResponseKind.OTHER_OBJECT, request_id=failure.request_id))
-    return StripeResponse(intent=found_intent(inside), failure=failure, is_replay=is_replay(error.headers))
+    return StripeResponse(found=found_intent(inside), failure=failure, is_replay=is_replay(error.headers))

@@ -3,13 +3,14 @@
 from onecharge.payments.charges.protocol import Payment, StripeIntent
 from onecharge.payments.leases import Claimed, HeldByAnother, new_lease_owner
 from onecharge.payments.refunds.protocol import FrozenRefund, refund_id_of_canceled_order
-from onecharge.payments.refunds.refund import RefundTools, refund
+from onecharge.payments.refunds.refund import refund
 from onecharge.payments.stripe_events import EventDeferred
+from onecharge.payments.tools import Tools
 from onecharge.payments.work import Unfinished, work
 from onecharge.runtime.alarms import Cause
 
 
-def refund_canceled_order(payment: Payment, intent: StripeIntent, tools: RefundTools) -> None:
+def refund_canceled_order(payment: Payment, intent: StripeIntent, tools: Tools) -> None:
     """Refund the PaymentIntent in full, once: its refund id is derived from the order and the PaymentIntent.
 
     Raises:
@@ -26,7 +27,7 @@ def refund_canceled_order(payment: Payment, intent: StripeIntent, tools: RefundT
         payment_intent_id=intent.payment_intent_id,
         requested_at=now,
     )
-    claim = tools.store.claim(
+    claim = tools.refunds.claim(
         request,
         correlation_id=payment.correlation_id,
         owner=new_lease_owner(),
@@ -39,6 +40,6 @@ def refund_canceled_order(payment: Payment, intent: StripeIntent, tools: RefundT
     if isinstance(claim, Claimed):
         instruments.count("CanceledOrderCharged")
         instruments.log("charged although canceled: refunded", alarm=Cause.MONEY_DIFFERS, **claim.row.log_fields)
-        result = work(lambda row: refund(row, tools), claim.row, tools.store, instruments)
+        result = work(lambda row: refund(row, tools), claim.row, tools.refunds, instruments)
         if isinstance(result, Unfinished):
             raise EventDeferred(result.why)

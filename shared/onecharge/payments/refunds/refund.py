@@ -8,13 +8,13 @@ look up ──► none: send ──► finalize             a fresh refund: thre
 Only this module sends requests that refund. payments/work.py finalizes the row as `refund` says, or releases its lease.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import stripe
 
 from onecharge.payments.answers import ANSWERS, Action
-from onecharge.payments.instruments import Instruments
-from onecharge.payments.refunds.gateway import RefundResponse, StripeRefunds
+from onecharge.payments.charges.gateway import StripeResponse
+from onecharge.payments.leases import Release
 from onecharge.payments.refunds.protocol import (
     FinalizeRefund,
     FoundRefund,
@@ -23,17 +23,15 @@ from onecharge.payments.refunds.protocol import (
     Send,
     decide,
 )
-from onecharge.payments.refunds.store import RefundStore
-from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind, classify
-from onecharge.payments.work import Release
+from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 
 KEYS_MAX = 4
 """Keys that one delivery uses: mostly one, and two after a refusal that Stripe has stored."""
 
 
-def refund(row: Refund, tools: "RefundTools") -> FinalizeRefund:
+def refund(row: Refund, tools: Tools) -> FinalizeRefund:
     """Refund a claimed row once; returns what to finalize it as.
 
     Raises:
@@ -46,13 +44,13 @@ def refund(row: Refund, tools: "RefundTools") -> FinalizeRefund:
             break
         if decision.key_number > row.key_number:
             # Before the request: whoever claims the row after this worker was killed knows that the key may be used.
-            row = tools.store.write_key_number(row, decision.key_number)
+            row = tools.refunds.write_key_number(row, decision.key_number)
         row = replace(row, key_number=decision.key_number)
         response = send(row, tools)
         failure = response.failure
         is_retried = failure and ANSWERS[failure.kind].refund is Action.RETRY
-        if response.refund and not response.is_replay:
-            found = [response.refund]
+        if response.found and not response.is_replay:
+            found = [response.found]
         else:
             # A replay proves that the refund was created, not its status; a refusal, only what this request met.
             found = [] if is_retried else look_up(row, tools)
@@ -72,11 +70,11 @@ def refund(row: Refund, tools: "RefundTools") -> FinalizeRefund:
 # ---------------------------------------------------------------- its steps
 
 
-def look_up(row: Refund, tools: "RefundTools") -> list[FoundRefund]:
+def look_up(row: Refund, tools: Tools) -> list[FoundRefund]:
     """Stripe's refunds of this id. Raises Release if they cannot be read, or not all."""
     tools.require_time()
     try:
-        return tools.gateway.find_refunds(row.request.payment_intent_id, row.request.refund_id)
+        return tools.stripe.find_refunds(row.request.payment_intent_id, row.request.refund_id)
     except LookupInconclusive as error:
         raise Release("lookup inconclusive", alarm=Cause.STRIPE_INCONCLUSIVE) from error
     except stripe.StripeError as error:
@@ -84,31 +82,8 @@ def look_up(row: Refund, tools: "RefundTools") -> list[FoundRefund]:
         raise Release(f"lookup: {kind}", alarm=ANSWERS[kind].refund_alarm) from error
 
 
-def send(row: Refund, tools: "RefundTools") -> RefundResponse:
+def send(row: Refund, tools: Tools) -> StripeResponse[FoundRefund]:
     """Create the refund, under the key of the row's number."""
-    if not tools.rate.refunds.take(tools.deadline):
-        raise Release("Stripe's rate limit is reached")
-    tools.require_time()
-    response = tools.gateway.create(row.request, row.key_number)
-    return response if response.refund or response.failure else RefundResponse(failure=Failure(ResponseKind.NO_ANSWER))
-
-
-# ---------------------------------------------------------------- what they work with
-
-
-@dataclass(frozen=True)
-class RefundTools:
-    """What one delivery refunds with."""
-
-    store: RefundStore
-    gateway: StripeRefunds
-    instruments: Instruments
-    rate: StripeRate
-    lease_seconds: int
-    deadline: float
-    """Epoch seconds, after which no further request to Stripe is begun."""
-
-    def require_time(self) -> None:
-        """Raises Release if no request to Stripe may be begun anymore."""
-        if self.instruments.clock() >= self.deadline:
-            raise Release("too little time left")
+    tools.wait_for_token(tools.rate.refunds.take)
+    response = tools.stripe.create_refund(row.request, row.key_number)
+    return response if response.found or response.failure else StripeResponse(failure=Failure(ResponseKind.NO_ANSWER))
