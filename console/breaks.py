@@ -23,7 +23,7 @@ from local.stack import Stack as LocalStack
 from onecharge.orders.ids import order_id_of
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.charges.store import payment_of
+from onecharge.payments.charge_rows import payment_of
 from onecharge.runtime.dynamodb import to_item
 from ops.connection import STACK_JSON, Stack
 from ops.errors import Problem

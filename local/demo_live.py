@@ -19,7 +19,7 @@ _EVERY_SECONDS = 2
 _LINES_EVERY = 5
 """Without a terminal a line is printed for every fifth look."""
 _IGNORED = "duplicate ignored"
-"""What charge_order logs of a duplicate that it acknowledges (payments/work.py)."""
+"""What charge_order logs of a duplicate that it acknowledges (payments/deliveries.py)."""
 
 
 @dataclass

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import stripe
 
-from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway
+from onecharge.payments.stripe_gateway import NoSuchPaymentIntent, StripeGateway
 from onecharge.payments.stripe_objects import metadata_of, order_id_of
 from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.runtime.dynamodb import expression_values, from_item, read_items

@@ -28,8 +28,8 @@ import requests
 import stripe
 
 from onecharge.contract.money import as_money
-from onecharge.payments.charges.gateway import grouped_terms
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, Received
+from onecharge.payments.stripe_gateway import grouped_terms
 from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
 from ops.dlq_letters import DLQS

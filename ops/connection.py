@@ -20,8 +20,8 @@ import boto3
 import stripe
 from botocore.config import Config
 
-from onecharge.payments.charges.gateway import StripeGateway
 from onecharge.payments.stripe_client import stripe_client
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.dynamodb import to_item
 from ops.errors import Problem

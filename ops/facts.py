@@ -18,13 +18,13 @@ from onecharge.contract.events import ORDER_ID_PATTERN, reason_of
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charges.gateway import list_refunds
-from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
-from onecharge.payments.charges.store import payment_of
-from onecharge.payments.disputes import LOST
+from onecharge.payments.after_charge import LOST
+from onecharge.payments.charge_rows import payment_of
+from onecharge.payments.charge_rules import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
-from onecharge.payments.refunds.protocol import FoundRefund, Refund
-from onecharge.payments.refunds.store import refund_of
+from onecharge.payments.refund_rows import refund_of
+from onecharge.payments.refund_rules import FoundRefund, Refund
+from onecharge.payments.stripe_gateway import list_refunds
 from onecharge.payments.stripe_objects import found_intent, found_refund, metadata_of, order_id_of
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, classify
 from onecharge.runtime.checkpoints import CheckpointStore

@@ -12,7 +12,7 @@ from typing import Any
 
 from onecharge.orders.transitions import WAITING
 from onecharge.orders.waiting import WaitingIndex
-from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charge_rows import PaymentStore
 from onecharge.runtime.dynamodb import ALL_SHARDS
 from ops.connection import Stack
 from ops.errors import ExitStatus

@@ -8,7 +8,7 @@ PaymentIntent can be charged from then on.
 
 FAILED frees a refund's amount, so that it can be refunded again: nothing may create the refund any more. No worker
 claims a refund that needs review, and Stripe executes what it has received within a day or never
-(payments/refunds/protocol.py).
+(payments/refund_rules.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import OUTCOMES
-from onecharge.payments.charges.protocol import Finalize, Payment, StripeIntent
-from onecharge.payments.disputes import LOST, AfterCharge, is_open
-from onecharge.payments.refunds.protocol import (
+from onecharge.payments.after_charge import LOST, AfterCharge, is_open
+from onecharge.payments.charge_rules import Finalize, Payment, StripeIntent
+from onecharge.payments.refund_rules import (
     SPENT_KEY_SECONDS,
     FinalizeRefund,
     FoundRefund,

@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass
 from typing import assert_never
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import CancelReason, Finalize, Payment
-from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.leases import Changes, next_revision
-from onecharge.payments.refunds.protocol import FinalizeRefund, Refund
-from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rules import CancelReason, Finalize, Payment
+from onecharge.payments.refund_rows import RefundStore
+from onecharge.payments.refund_rules import FinalizeRefund, Refund
+from onecharge.payments.rows import Changes, next_revision
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.runtime.dynamodb import shard_of
 from ops.resolutions import (

@@ -25,8 +25,8 @@ from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
-from onecharge.payments.charges.protocol import Finalize, Payment
-from onecharge.payments.charges.store import PaymentStore, payment_of
+from onecharge.payments.charge_rows import PaymentStore, payment_of
+from onecharge.payments.charge_rules import Finalize, Payment
 from onecharge.payments.placed_again import KEPT_SECONDS, PlacedAgain
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.runtime.aws import error_code

@@ -37,15 +37,15 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import CANCEL_IN_REVIEW, CLOSE, RETRY, Transition
 from onecharge.orders.waiting import WaitingIndex
-from onecharge.payments.charges.gateway import NoSuchPaymentIntent, StripeGateway
-from onecharge.payments.charges.protocol import UNPAID_STATES, Payment, StripeIntent
-from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.disputes import status_of
+from onecharge.payments.after_charge import status_of
+from onecharge.payments.canceled_orders import refund_canceled_order
+from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rules import UNPAID_STATES, Payment, StripeIntent
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.refunds.canceled_orders import refund_canceled_order
-from onecharge.payments.refunds.protocol import FinalizeRefund, Refund, refund_id_of_canceled_order
-from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.refund_rows import RefundStore
+from onecharge.payments.refund_rules import FinalizeRefund, Refund, refund_id_of_canceled_order
 from onecharge.payments.stripe_events import EventDeferred
+from onecharge.payments.stripe_gateway import NoSuchPaymentIntent, StripeGateway
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import TimeBounds

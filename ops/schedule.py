@@ -7,7 +7,7 @@ has passed says that something is late.
 from itertools import count
 
 from onecharge.orders.republication import RepublishCheckpoint, republications_due
-from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.charge_rules import Payment
 from onecharge.payments.reconcile import UNATTENDED_SECONDS
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.time_bounds import TimeBounds

@@ -5,10 +5,10 @@ CancelRequested ─► cancel_payment ─┬─► CANCELED, SUCCEEDED, NEEDS_RE
 """
 
 from onecharge.contract.events import CancelRequestedEvent
-from onecharge.payments.charges.cancel import cancel_payment
-from onecharge.payments.charges.protocol import CLOSED_STATES
+from onecharge.payments.cancel import cancel_payment
+from onecharge.payments.charge_rules import CLOSED_STATES
+from onecharge.payments.deliveries import reemit_if_late, require_past
 from onecharge.payments.tools import Tools
-from onecharge.payments.work import reemit_if_late, require_past
 from onecharge.runtime.consumer import BackOff, Disposition, Done
 
 

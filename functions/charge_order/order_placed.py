@@ -1,6 +1,6 @@
 """One delivery of one order: claim the attempt, then charge it, or ignore the duplicate.
 
-OrderPlaced ─► PaymentStore.claim ─► payments/work.py ─┬─► charge ────► Done, or BackOff
+OrderPlaced ─► PaymentStore.claim ─► payments/deliveries.py ─┬─► charge ────► Done, or BackOff
                (an atomic write)                       └─► duplicate ─► Done, or RetryAfter
 """
 
@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.charge import charge
-from onecharge.payments.charges.protocol import FrozenRequest, Payment
-from onecharge.payments.leases import Claim, Superseded, new_lease_owner
+from onecharge.payments.charge import charge
+from onecharge.payments.charge_rules import FrozenRequest, Payment
+from onecharge.payments.deliveries import REEMIT_AFTER_SECONDS, after_claim, require_past
+from onecharge.payments.rows import Claim, Superseded, new_lease_owner
 from onecharge.payments.tools import Tools
-from onecharge.payments.work import REEMIT_AFTER_SECONDS, after_claim, require_past
 from onecharge.runtime.consumer import Disposition
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from get_payment.payment import ROUTE, Payments
-from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.stripe_client import StripeAccount
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.aws import dynamodb_client

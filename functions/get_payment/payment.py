@@ -16,10 +16,10 @@ from pydantic import Field
 
 from onecharge.contract.events import OrderId
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import Payment, StripeIntent
-from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rules import Payment, StripeIntent
 from onecharge.payments.stripe_client import StripeAccount
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.http_api import JsonResponse, Request, ResponseModel, Route, order_not_found, try_again
 from onecharge.runtime.metrics import Alarm

@@ -15,7 +15,7 @@ from typing import Any
 import stripe
 
 from onecharge.payments.apply_event import apply_event
-from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.charge_rules import Payment
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import OUTAGES, UNATTENDED_SECONDS, cause_of, reconcile_row
 from onecharge.payments.reconcile_checkpoint import (

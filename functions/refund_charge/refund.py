@@ -1,17 +1,17 @@
 """One delivery of one refund: claim it, then make it, or ignore the duplicate.
 
-RefundRequested ─┬─► RefundStore.claim ─► payments/work.py ─┬─► refund ────► Done, or BackOff
+RefundRequested ─┬─► RefundStore.claim ─► payments/deliveries.py ─┬─► refund ────► Done, or BackOff
                  │   (an atomic write)                      └─► duplicate ─► Done, or RetryAfter
                  └─► the order is not paid yet ─► BackOff
 """
 
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.leases import new_lease_owner
-from onecharge.payments.refunds.protocol import FrozenRefund, Refund
-from onecharge.payments.refunds.refund import refund
+from onecharge.payments.deliveries import after_claim, log_delivery, require_past
+from onecharge.payments.refund import refund
+from onecharge.payments.refund_rules import FrozenRefund, Refund
+from onecharge.payments.rows import new_lease_owner
 from onecharge.payments.tools import Tools
-from onecharge.payments.work import after_claim, log_delivery, require_past
 from onecharge.runtime.consumer import BackOff, Disposition, PoisonMessage
 
 

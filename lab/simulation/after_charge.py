@@ -12,9 +12,9 @@ from lab.simulation.choices import Choices, SeededChoices
 from lab.simulation.service import PAID, REVIEW, RowKey, RowView, row_key_of_intent
 from lab.simulation.world import Scenario, Violation, World
 from onecharge.contract.events import OrderPlacedEvent
-from onecharge.payments.charges.protocol import GROUPED_TERMS, SEVERAL_SUCCEEDED
-from onecharge.payments.disputes import EARLY_FRAUD_WARNING
-from onecharge.payments.disputes import REVIEW as REVIEW_OPEN
+from onecharge.payments.after_charge import EARLY_FRAUD_WARNING
+from onecharge.payments.after_charge import REVIEW as REVIEW_OPEN
+from onecharge.payments.charge_rules import GROUPED_TERMS, SEVERAL_SUCCEEDED
 from onecharge.runtime.dynamodb import from_item
 from stripe_standin import radar
 from stripe_standin.charges import Charge

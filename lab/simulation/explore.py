@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from lab.simulation.choices import GivenChoices, ScriptedChoices, SeededChoices, shortened
 from lab.simulation.scenarios import RANDOM_SCENARIOS, SCENARIOS
 from lab.simulation.world import Scenario, Schedule, Violation, World, violation_of
-from onecharge.payments.charges.protocol import GROUPED_TERMS
+from onecharge.payments.charge_rules import GROUPED_TERMS
 
 Mutate = Callable[[World], None]
 

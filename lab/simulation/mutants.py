@@ -11,9 +11,9 @@ from lab.simulation.explore import Mutate
 from lab.simulation.world import World
 from onecharge.contract.events import NO_ATTEMPT_LEFT
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.charge import SpentKey, cancel, confirm, create, look_up, retrieve
-from onecharge.payments.charges.gateway import Part, StripeGateway, StripeResponse
-from onecharge.payments.charges.protocol import (
+from onecharge.payments.charge import SpentKey, cancel, confirm, create, look_up, retrieve
+from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rules import (
     Cancel,
     CancelReason,
     ConfirmResult,
@@ -27,8 +27,6 @@ from onecharge.payments.charges.protocol import (
     decide,
     decide_after_lookup,
 )
-from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.leases import Claim, Claimed
 from onecharge.payments.reconcile import (
     Discrepancy,
     RowChanged,
@@ -36,7 +34,9 @@ from onecharge.payments.reconcile import (
     find_discrepancy,
     reconcile_event,
 )
+from onecharge.payments.rows import Claim, Claimed
 from onecharge.payments.stripe_events import PaymentIntentEvent
+from onecharge.payments.stripe_gateway import Part, StripeGateway, StripeResponse
 from onecharge.payments.stripe_objects import found_intent
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind
 from onecharge.payments.tools import Tools

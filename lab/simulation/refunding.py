@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from lab.simulation.service import RowKey
 from lab.simulation.world import Scenario, Violation, World
 from onecharge.contract.refunds import RefundRequestedEvent, RefundState
-from onecharge.payments.charges.gateway import StripeGateway
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.parallel import one_after_another
 from refund_charge.refund import refund_charge

@@ -25,7 +25,7 @@ from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause

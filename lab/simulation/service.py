@@ -12,13 +12,13 @@ from get_payment.payment import PaymentView, intent_to_confirm
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.apply_event import apply_event
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import FrozenRequest, StripeIntent
-from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rules import FrozenRequest, StripeIntent
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import OUTAGES
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.stripe_events import NewestReceived, Received, parse_event
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.thin_events import concerns_us, with_related_object
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools

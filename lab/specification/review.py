@@ -1,7 +1,7 @@
 """A person who resolves a payment that needs review (ops/resolver.py): reads the row, then Stripe, then writes on the
 row's revision. They never confirm, and say nothing that Stripe does not.
 
-A payment needs review once Stripe has refused its requests as invalid for an hour (protocol.py); messages then end.
+A payment needs review once Stripe has refused its requests as invalid for an hour (charge_rules.py); messages then end.
 """
 
 from collections.abc import Iterator

@@ -23,9 +23,9 @@ from lab.survival.published_designs import (
     powertools_with_stripe_key,
 )
 from onecharge.orders.store import OrderStore
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.http_api import Problem

@@ -10,10 +10,10 @@ from lab.simulation.after_charge import after_charge_world
 from lab.simulation.explore import explored
 from lab.simulation.stored import is_caught
 from lab.simulation.world import World
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
-from onecharge.payments.disputes import REVIEW, AfterCharge, Disputes
+from onecharge.payments.after_charge import REVIEW, AfterCharge, Disputes
+from onecharge.payments.charge_rules import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.reconcile import Discrepancy, find_discrepancy, look_back
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.stripe_objects import found_intent
 from onecharge.payments.tools import Tools
 

@@ -16,9 +16,9 @@ from lab.simulation.stored import is_caught
 from lab.simulation.world import violation_of
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.apply_event import apply_event
-from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
-from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund, RefundDecision, decide
+from onecharge.payments.refund_rules import FoundRefund, FrozenRefund, Refund, RefundDecision, decide
 from onecharge.payments.stripe_events import ChargeRefundedEvent, RefundEvent, StripeEvent
+from onecharge.payments.stripe_gateway import StripeGateway, StripeResponse
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from onecharge.payments.tools import Tools
 from tests.shop.builders import HOUR
@@ -61,7 +61,7 @@ SCENARIOS: Mapping[str, RefundScenario] = {
         only_stripe_faults=_TURNED_AWAY
         | {"balance too low", "500, executed 20 hours later", "502, executed 20 hours later", "drop after"},
     ),
-    # What Stripe executes late is left out: with a row that is lost, it is the exception that protocol.py states.
+    # What Stripe executes late is left out: with a row that is lost, it is the exception that refund_rules.py states.
     "refusals that a key stores, rows lost": RefundScenario(
         **_REFUSED,
         **_ROWS_GO,
@@ -112,7 +112,7 @@ def test_a_row_says_why_stripe_holds_its_refund() -> None:
 
 
 def test_what_is_said_to_have_failed_is_made_only_if_its_row_was_lost_and_money_came_back() -> None:
-    """The exception that protocol.py states, and no other: Stripe refused, the row that knew it was lost, a bank
+    """The exception that refund_rules.py states, and no other: Stripe refused, the row that knew it was lost, a bank
     returned what somebody had refunded by hand, and another delivery sent the same request."""
     scenario = RefundScenario(fault_probability=0.05, crash_probability=0.02, by_hand=True, row_loss_probability=0.02)
     violated: list[tuple[str, RefundWorld]] = []

@@ -10,7 +10,7 @@ from lab.simulation.reviews import ReviewWorld, review_world
 from lab.simulation.stored import is_caught
 from lab.simulation.world import World
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.protocol import Finalize, Payment
+from onecharge.payments.charge_rules import Finalize, Payment
 from ops.resolutions import Refused, Reopen, Resolution, Step, Write
 from ops.resolver import Resolved, Resolver, Review
 

@@ -12,10 +12,10 @@ from lab.simulation.seams import SeamWorld, seam_world
 from lab.simulation.stored import is_caught
 from onecharge.contract.states import PaymentState
 from onecharge.orders.transitions import CLOSE
-from onecharge.payments.charges.protocol import Payment
-from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.leases import Claim, Superseded
+from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rules import Payment
 from onecharge.payments.reconcile import look_up_row
+from onecharge.payments.rows import Claim, Superseded
 from ops.resolutions import Resolution
 from ops.review import resolve
 

@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 
 from onecharge.contract.refunds import RefundState
-from onecharge.payments.leases import AlreadyEnded, Claimed, HeldByAnother, WriteRefused
-from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund, Refund
-from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.refund_rows import RefundStore
+from onecharge.payments.refund_rules import FinalizeRefund, FrozenRefund, Refund
+from onecharge.payments.rows import AlreadyEnded, Claimed, HeldByAnother, WriteRefused
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import from_item, to_item

@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.protocol import Finalize, FrozenRequest, Payment
-from onecharge.payments.charges.store import PaymentStore
-from onecharge.payments.disputes import AfterCharge
-from onecharge.payments.leases import AlreadyEnded, Claimed, HeldByAnother, Superseded, WriteRefused
+from onecharge.payments.after_charge import AfterCharge
+from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rules import Finalize, FrozenRequest, Payment
+from onecharge.payments.rows import AlreadyEnded, Claimed, HeldByAnother, Superseded, WriteRefused
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import SHARDS, from_item, shard_of, to_item
 from tests.contract.conftest import Endpoint

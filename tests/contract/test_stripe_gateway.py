@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 import stripe
 
-from onecharge.payments.charges.gateway import (
+from onecharge.payments.charge_rules import FrozenRequest, Payment, StripeIntent
+from onecharge.payments.stripe_client import stripe_client
+from onecharge.payments.stripe_events import ChargeRefundedEvent, PaymentIntentEvent, list_events, retrieve_event
+from onecharge.payments.stripe_gateway import (
     WINDOW_PARTS,
     StripeGateway,
     StripeResponse,
     parts_of,
 )
-from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
-from onecharge.payments.stripe_client import stripe_client
-from onecharge.payments.stripe_events import ChargeRefundedEvent, PaymentIntentEvent, list_events, retrieve_event
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from onecharge.payments.time_bounds import SEARCH_LAG_SECONDS
 from onecharge.runtime.parallel import Threads
@@ -217,7 +217,7 @@ def test_a_lookup_lists_a_window_of_many_pages_in_parts(
             own.add(created(gateway, request_for("a"), number))
         created(gateway, request_for("b"), number)
         admin.advance_clock(number % 3 * 40)
-    monkeypatch.setattr("onecharge.payments.charges.gateway._PAGE_SIZE", 3)
+    monkeypatch.setattr("onecharge.payments.stripe_gateway._PAGE_SIZE", 3)
     paged = replace(gateway, parallel=Threads(WINDOW_PARTS))
     assert found(paged, request_for("a"), now=NOW + 1600) == own
 
@@ -240,7 +240,7 @@ def test_a_lookup_that_runs_out_of_time_is_inconclusive(
     for number in range(10):
         created(gateway, request_for("b"), number)
     left = iter([True] * pages_in_time)
-    monkeypatch.setattr("onecharge.payments.charges.gateway._PAGE_SIZE", 2)
+    monkeypatch.setattr("onecharge.payments.stripe_gateway._PAGE_SIZE", 2)
     with pytest.raises(LookupInconclusive):
         gateway.find_payment_intents(request_for("a"), now=NOW, has_time=lambda: next(left, False))
 
@@ -250,9 +250,9 @@ def test_a_lookup_is_bounded(gateway: StripeGateway, admin: StandInAdmin, monkey
     admin.settings(search_lag_seconds=SEARCH_LAG_SECONDS)
     for number in range(10):
         created(gateway, request_for("b"), number)
-    monkeypatch.setattr("onecharge.payments.charges.gateway._PAGE_SIZE", 2)
+    monkeypatch.setattr("onecharge.payments.stripe_gateway._PAGE_SIZE", 2)
     assert found(gateway, request_for("a")) == set()
-    monkeypatch.setattr("onecharge.payments.charges.gateway._LIST_PAGES_MAX", 1)
+    monkeypatch.setattr("onecharge.payments.stripe_gateway._LIST_PAGES_MAX", 1)
     with pytest.raises(LookupInconclusive):
         found(gateway, request_for("a"))
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from onecharge.payments.charges import gateway as gateway
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.refunds.protocol import FrozenRefund
+from onecharge.payments import stripe_gateway
+from onecharge.payments.refund_rules import FrozenRefund
 from onecharge.payments.stripe_client import stripe_client
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from stripe_standin.admin import StandInAdmin
 from stripe_standin.faults import Fault
@@ -104,8 +104,8 @@ def test_a_lookup_reads_every_page(refunds: StripeGateway, paid: str, monkeypatc
     """It finds the oldest refund; a list with too many pages is inconclusive."""
     for refund in "abcde":
         refunds.create_refund(refund_of(paid, refund, 1))
-    monkeypatch.setattr(gateway, "_PAGE_SIZE", 2)
+    monkeypatch.setattr(stripe_gateway, "_PAGE_SIZE", 2)
     assert len(refunds.find_refunds(paid, "rfd_" + "a" * 32)) == 1
-    monkeypatch.setattr(gateway, "_PAGES_MAX", 2)
+    monkeypatch.setattr(stripe_gateway, "_PAGES_MAX", 2)
     with pytest.raises(LookupInconclusive):
         refunds.find_refunds(paid, "rfd_" + "a" * 32)

@@ -8,8 +8,8 @@ from typing import Any
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.protocol import FrozenRequest, Payment, StripeIntent
-from onecharge.payments.charges.store import UNFINISHED
+from onecharge.payments.charge_rows import UNFINISHED
+from onecharge.payments.charge_rules import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.dynamodb import to_item
 from stripe_standin import attempts, payment_intents, payment_methods

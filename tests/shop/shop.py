@@ -22,15 +22,15 @@ from charge_order.app import handle
 from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.cancel import cancel_payment
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import FrozenRequest, Payment
-from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.cancel import cancel_payment
+from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rules import FrozenRequest, Payment
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.reconcile import reconcile_row
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
-from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.refund_rows import RefundStore
 from onecharge.payments.stripe_events import Received
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition

@@ -6,10 +6,10 @@ from enum import StrEnum
 from typing import Any
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.protocol import Payment
-from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rules import Payment
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.refund_rows import RefundStore
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools
 from tests.shop.builders import BOUNDS, REFUNDS

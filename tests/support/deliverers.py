@@ -11,10 +11,10 @@ from botocore.config import Config
 
 from charge_order.order_placed import charge_order
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_client import stripe_client
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Done
 from tests.shop.tools import tools_of

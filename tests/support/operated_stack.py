@@ -21,12 +21,12 @@ from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, new_order_item
 from onecharge.orders.store import OrderStore
 from onecharge.orders.transitions import waits
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import FrozenRequest, Payment
-from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rules import FrozenRequest, Payment
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.leases import Claimed
-from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.refund_rows import RefundStore
+from onecharge.payments.rows import Claimed
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.tools import Tools
 from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.dynamodb import from_item, shard_of, to_item

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from onecharge.contract.events import CancelRequestedEvent
-from onecharge.payments.charges.cancel import finish_cancellation
-from onecharge.payments.charges.protocol import CancelReason
+from onecharge.payments.cancel import finish_cancellation
+from onecharge.payments.charge_rules import CancelReason
+from onecharge.payments.deliveries import REEMIT_AFTER_SECONDS
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
-from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.consumer import BackOff, Done
 from tests.shop.builders import ORDER_ID, T0, order
 from tests.shop.scripted_stripe import (

@@ -12,12 +12,12 @@ import stripe
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from onecharge.contract.events import DO_NOT_TRY_AGAIN
-from onecharge.payments.charges.charge import STEPS_MAX, charge
-from onecharge.payments.charges.protocol import GROUPED_TERMS, Payment
-from onecharge.payments.leases import Claimed
+from onecharge.payments.charge import STEPS_MAX, charge
+from onecharge.payments.charge_rules import GROUPED_TERMS, Payment
+from onecharge.payments.deliveries import Unfinished, finalize_claimed
+from onecharge.payments.rows import Claimed
 from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, REFUSED_SECONDS
-from onecharge.payments.work import Unfinished, work
 from onecharge.runtime.consumer import BackOff, Done
 from stripe_standin.payment_methods import PaymentMethod
 from tests.shop.builders import ORDER_ID, REQUEST, T0, stripe_intent
@@ -1103,4 +1103,4 @@ def worked(shop: Shop, *, deadline: float) -> Payment | Unfinished:
         lease_seconds=35,
     )
     assert isinstance(claim, Claimed)
-    return work(lambda row: charge(row, tools), claim.row, tools.payments, tools.instruments)
+    return finalize_claimed(lambda row: charge(row, tools), claim.row, tools.payments, tools.instruments)

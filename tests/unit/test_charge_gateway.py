@@ -9,9 +9,9 @@ from urllib.parse import parse_qsl
 import pytest
 from responses import RequestsMock
 
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import CancelReason, StripeIntent
+from onecharge.payments.charge_rules import CancelReason, StripeIntent
 from onecharge.payments.stripe_client import stripe_client
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from tests.shop.builders import (
     BOUNDS,
@@ -222,7 +222,7 @@ class Listed:
 def found_in(listed: Listed, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids that a lookup finds, with pages of three."""
     client: Any = SimpleNamespace(v1=SimpleNamespace(payment_intents=listed))
-    monkeypatch.setattr("onecharge.payments.charges.gateway._PAGE_SIZE", 3)
+    monkeypatch.setattr("onecharge.payments.stripe_gateway._PAGE_SIZE", 3)
     found = StripeGateway(client).find_payment_intents(REQUEST, now=T0 + 60)
     return [each.payment_intent_id for each in found]
 

@@ -14,12 +14,12 @@ from responses import RequestsMock
 from charge_order.app import ORDER_EVENT
 from charge_order.order_placed import charge_order
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.deliveries import REEMIT_AFTER_SECONDS
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_client import stripe_client
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
-from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.consumer import BackOff, Done, PoisonMessage, RetryAfter
 from onecharge.runtime.metrics import Metric
 from tests.shop.builders import BOUNDS, INTENTS, ORDER_ID, STRIPE_API, T0, order, stripe_intent

@@ -89,7 +89,7 @@ def test_an_alarm_of_ours_watches_a_metric_that_the_code_emits() -> None:
                 assert (request, request.dimensions[1]) == ("StripeSeconds", {"status": NO_ANSWER})
                 assert str(watched["Value"]) in statuses, name
             case "DeclinedShare", "of":
-                assert "DeclinedShare" in (PROJECT / "shared/onecharge/payments/work.py").read_text()
+                assert "DeclinedShare" in (PROJECT / "shared/onecharge/payments/deliveries.py").read_text()
             case metric, "service":
                 service = watched["Value"]
                 assert service in services(), name

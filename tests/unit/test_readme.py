@@ -18,7 +18,7 @@ from local.__main__ import _EXAMPLE
 from local.issuer import running_issuer
 from local.price_list import sold
 from onecharge.orders.ids import order_id_of
-from onecharge.payments.charges.charge import charge
+from onecharge.payments.charge import charge
 from tests.support.harness import PROJECT
 
 README = (PROJECT / "README.md").read_text()

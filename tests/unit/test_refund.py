@@ -6,8 +6,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.refunds.protocol import SPENT_KEY_SECONDS, FrozenRefund
+from onecharge.payments.refund_rules import SPENT_KEY_SECONDS, FrozenRefund
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from onecharge.runtime.consumer import BackOff, Done

@@ -6,8 +6,8 @@ import pytest
 
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
+from onecharge.payments.deliveries import REEMIT_AFTER_SECONDS
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS, RETENTION_SECONDS
-from onecharge.payments.work import REEMIT_AFTER_SECONDS
 from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage, RetryAfter
 from tests.shop.builders import AMOUNT_MINOR, BOUNDS, DAY, HOUR, ORDER_ID, PAYMENTS, T0, paid
 from tests.shop.shop import Shop, crash, paid_shop, refund_with

@@ -8,10 +8,10 @@ import stripe
 
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.apply_event import RefundDiscrepancy, apply_event
-from onecharge.payments.charges.protocol import StripeIntent
-from onecharge.payments.charges.store import payment_of
-from onecharge.payments.refunds.canceled_orders import refund_canceled_order
-from onecharge.payments.refunds.protocol import refund_id_of_canceled_order
+from onecharge.payments.canceled_orders import refund_canceled_order
+from onecharge.payments.charge_rows import payment_of
+from onecharge.payments.charge_rules import StripeIntent
+from onecharge.payments.refund_rules import refund_id_of_canceled_order
 from onecharge.payments.stripe_events import EventDeferred, RefundEvent
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.consumer import BackOff, Done

@@ -9,9 +9,9 @@ import pytest
 import requests
 from responses import RequestsMock
 
-from onecharge.payments.charges.gateway import StripeGateway, StripeResponse
-from onecharge.payments.charges.protocol import CancelReason, StripeIntent
+from onecharge.payments.charge_rules import CancelReason, StripeIntent
 from onecharge.payments.stripe_client import stripe_client
+from onecharge.payments.stripe_gateway import StripeGateway, StripeResponse
 from onecharge.payments.stripe_responses import Failure, ResponseKind, is_replay
 from tests.shop.builders import BOUNDS, INTENTS, REQUEST, STRIPE_API, payment, stripe_error, stripe_intent
 

@@ -17,9 +17,9 @@ from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.samples import SAMPLES
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.protocol import SEVERAL_SUCCEEDED
-from onecharge.payments.disputes import AfterCharge
-from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund
+from onecharge.payments.after_charge import AfterCharge
+from onecharge.payments.charge_rules import SEVERAL_SUCCEEDED
+from onecharge.payments.refund_rules import FinalizeRefund, FrozenRefund
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, RETENTION_SECONDS
 from stripe_standin.webhook_endpoints import signature

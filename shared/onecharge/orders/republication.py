@@ -10,7 +10,7 @@ DAY_SECONDS = 24 * 3600
 
 FIRST_WAIT_SECONDS = 15 * 60
 """An order is paid within seconds; one that has waited this long is published again. Not before the payment service's
-REEMIT_AFTER_SECONDS (payments/work.py): an earlier duplicate makes a final row emit nothing."""
+REEMIT_AFTER_SECONDS (payments/deliveries.py): an earlier duplicate makes a final row emit nothing."""
 
 
 def republications_due(waiting_seconds: float) -> int:

@@ -1,8 +1,10 @@
 """The payment service: what its functions share.
 
-charges/, refunds/                   protocol (decisions), store (rows), gateway (Stripe), charge and refund (the page)
-leases, work                         what becomes of a row and of a message
-stripe_events, apply_event, reconcile          Stripe's events: parsed, applied, compared with a row
-stripe_client, stripe_rate, stripe_responses   Stripe's side; answers: what follows from a response
-service, instruments, time_bounds    how the parts are put together
+charge, charge_rules, charge_rows     a charge: the page, its decisions, its table; cancel: a cancellation
+refund, refund_rules, refund_rows     a refund, likewise; canceled_orders: one that nobody has requested
+deliveries, rows                      what becomes of a message, and of a row that is claimed
+stripe_gateway, _objects, _responses  Stripe's side: requests, what they show, what is answered otherwise
+answers                               what follows from such an answer
+stripe_events, apply_event, reconcile Stripe's later word: parsed, applied, compared with a row
+tools, service                        what all of this is worked on with, and how it is put together
 """

@@ -22,9 +22,8 @@ from enum import StrEnum
 import stripe
 
 from onecharge.contract.refunds import RefundState
-from onecharge.payments.charges.gateway import NoSuchPaymentIntent
-from onecharge.payments.charges.protocol import Payment, StripeIntent
-from onecharge.payments.disputes import EARLY_FRAUD_WARNING, REVIEW, AfterCharge
+from onecharge.payments.after_charge import EARLY_FRAUD_WARNING, REVIEW, AfterCharge
+from onecharge.payments.charge_rules import Payment, StripeIntent
 from onecharge.payments.reconcile import (
     TRIES,
     reconcile_event,
@@ -32,7 +31,7 @@ from onecharge.payments.reconcile import (
     report_after_charge,
     retrieve,
 )
-from onecharge.payments.refunds.protocol import (
+from onecharge.payments.refund_rules import (
     FinalizeRefund,
     FoundRefund,
     FrozenRefund,
@@ -50,6 +49,7 @@ from onecharge.payments.stripe_events import (
     RefundEvent,
     StripeEvent,
 )
+from onecharge.payments.stripe_gateway import NoSuchPaymentIntent
 from onecharge.payments.stripe_responses import ResponseKind, classify
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.payments.tools import Tools

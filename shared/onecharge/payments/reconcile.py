@@ -17,11 +17,12 @@ import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.states import PaymentState
+from onecharge.payments.after_charge import AfterCharge, new_requests
 from onecharge.payments.answers import ANSWERS
-from onecharge.payments.charges.cancel import finish_cancellation
-from onecharge.payments.charges.charge import look_up
-from onecharge.payments.charges.gateway import StripeResponse
-from onecharge.payments.charges.protocol import (
+from onecharge.payments.cancel import finish_cancellation
+from onecharge.payments.canceled_orders import refund_canceled_order
+from onecharge.payments.charge import look_up
+from onecharge.payments.charge_rules import (
     MONEY_DIFFERS,
     SEVERAL_SUCCEEDED,
     UNPAID_STATES,
@@ -36,14 +37,13 @@ from onecharge.payments.charges.protocol import (
     is_stopped_by_hand,
     review_of_stopped,
 )
-from onecharge.payments.disputes import AfterCharge, new_requests
-from onecharge.payments.leases import Release
-from onecharge.payments.refunds.canceled_orders import refund_canceled_order
+from onecharge.payments.deliveries import count_end
+from onecharge.payments.rows import ReleaseLease
 from onecharge.payments.stripe_events import EventDeferred, PaymentIntentEvent
+from onecharge.payments.stripe_gateway import StripeResponse
 from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind, classify
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.payments.tools import Tools
-from onecharge.payments.work import count_end
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import is_outage
 from onecharge.runtime.secrets import SecretUnavailable
@@ -245,7 +245,7 @@ def look_up_row(payment: Payment, tools: Tools) -> Finalize | None:
     nothing_created = Finalize(PaymentState.PENDING)
     try:
         return look_up(payment, nothing_created, tools)
-    except Release as release:
+    except ReleaseLease as release:
         raise EventDeferred(release.why, cause=release.alarm) from release
 
 

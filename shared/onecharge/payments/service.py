@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from onecharge.payments.charges.gateway import WINDOW_PARTS, StripeGateway
-from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.placed_again import LookUpPlacedBefore, PlacedAgain
-from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.refund_rows import RefundStore
 from onecharge.payments.stripe_client import StripeAccount
+from onecharge.payments.stripe_gateway import WINDOW_PARTS, StripeGateway
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import stripe
 
-from onecharge.payments.charges.protocol import StripeIntent
+from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.stripe_objects import found_intent, found_refund, metadata_of, order_id_of
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun

@@ -9,8 +9,8 @@ from typing import Any
 import stripe
 
 from onecharge.contract.events import ATTEMPT_NUMBER_MAX, DO_NOT_TRY_AGAIN, ORDER_ID_PATTERN
-from onecharge.payments.charges.protocol import StripeIntent
-from onecharge.payments.refunds.protocol import FoundRefund
+from onecharge.payments.charge_rules import StripeIntent
+from onecharge.payments.refund_rules import FoundRefund
 
 
 def metadata_of(made: Any) -> dict[str, str]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.payments.answers import ANSWERS
-from onecharge.payments.charges.gateway import StripeGateway
-from onecharge.payments.charges.protocol import Payment, StripeIntent
-from onecharge.payments.charges.store import PaymentStore
+from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rules import Payment, StripeIntent
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.leases import Release
-from onecharge.payments.refunds.store import RefundStore
+from onecharge.payments.refund_rows import RefundStore
+from onecharge.payments.rows import ReleaseLease
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.stripe_responses import Failure
 from onecharge.runtime.alarms import Cause
@@ -43,31 +43,31 @@ class Tools:
         return self.instruments.clock() < self.deadline
 
     def require_time(self) -> None:
-        """Raises Release if no request to Stripe may be begun anymore."""
+        """Raises ReleaseLease if no request to Stripe may be begun anymore."""
         if not self.has_time():
-            raise Release("too little time left")
+            raise ReleaseLease("too little time left")
 
     def wait_for_token(self, take: Callable[[float], bool]) -> None:
-        """Wait for Stripe's rate limit. Raises Release if there is no token before the deadline."""
+        """Wait for Stripe's rate limit. Raises ReleaseLease if there is no token before the deadline."""
         if not take(self.deadline):
-            raise Release("Stripe's rate limit is reached")
+            raise ReleaseLease("Stripe's rate limit is reached")
         self.require_time()
 
     # ------------------------------------------------------------ an order's age
 
     def keys_may_be_forgotten(self, row: Payment) -> bool:
-        """Whether the order may have a PaymentIntent that its idempotency keys do not lead to. Raises Release."""
+        """Whether the order may have a PaymentIntent that its idempotency keys do not lead to. Raises ReleaseLease."""
         return row.key_was_misused or row.request.is_old(self.instruments.now()) or self.may_be_placed_again(row)
 
     def may_be_placed_again(self, row: Payment) -> bool:
         """Whether the order may be older than it says: both services had lost it, and its client placed it again.
 
-        Raises Release if that cannot be read.
+        Raises ReleaseLease if that cannot be read.
         """
         try:
             return row.request.placed_at < self.look_up_placed_before()
         except (ClientError, BotoCoreError) as error:
-            raise Release("not read: whether the order may be placed again") from error
+            raise ReleaseLease("not read: whether the order may be placed again") from error
 
     # ------------------------------------------------------------ reports
 

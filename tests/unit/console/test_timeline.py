@@ -13,7 +13,7 @@ from console.lines import STRIPE_REQUEST, TIMED_OUT, Line, by_order, line_of
 from console.tally import Seen, Stored, tally
 from console.timeline import CUSTOMER, ORDERS, QUEUE, REPAIRS, STRIPE, Kind, Timeline, short, timeline
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charges.protocol import StripeIntent
+from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from ops.facts import Facts, IntentFacts, StripeFacts
 from ops.story import story

@@ -15,9 +15,9 @@ from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.charges.protocol import Payment
+from onecharge.payments.charge_rules import Payment
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
-from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund, Refund
+from onecharge.payments.refund_rules import FoundRefund, FrozenRefund, Refund
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from ops.diagnosis import diagnose
 from ops.dlq_letters import DeadLetter

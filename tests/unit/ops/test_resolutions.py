@@ -6,9 +6,9 @@ from typing import Any
 
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.protocol import Finalize, StripeIntent
-from onecharge.payments.disputes import AfterCharge
-from onecharge.payments.refunds.protocol import SPENT_KEY_SECONDS, FinalizeRefund, FoundRefund, FrozenRefund, Refund
+from onecharge.payments.after_charge import AfterCharge
+from onecharge.payments.charge_rules import Finalize, StripeIntent
+from onecharge.payments.refund_rules import SPENT_KEY_SECONDS, FinalizeRefund, FoundRefund, FrozenRefund, Refund
 from ops.resolutions import (
     CancelFirst,
     Close,

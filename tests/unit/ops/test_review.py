@@ -9,7 +9,7 @@ import stripe
 
 from onecharge.contract.events import CancelRequestedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.cancel import finish_cancellation
+from onecharge.payments.cancel import finish_cancellation
 from ops import review
 from ops.errors import Problem
 from ops.resolutions import Refused, Reopen, Resolution, Seen

@@ -5,8 +5,8 @@ retrieve, cancel                   everything else
 find_payment_intents               an old order without a PaymentIntent: search and list
 find_refunds ─► create_refund      a fresh refund: three requests
 
-This module knows Stripe's API; what its objects mean is decided in the two protocol.py. Source: Stripe API reference,
-"PaymentIntents", "Idempotent requests", "Search", "Create a refund", "List all refunds", "The Refund object".
+This module knows Stripe's API; what its objects mean is decided in charge_rules.py and refund_rules.py. Source: Stripe
+API reference, "PaymentIntents", "Idempotent requests", "Search", "Create a refund", "List all refunds".
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import stripe
 
-from onecharge.payments.charges.protocol import (
+from onecharge.payments.after_charge import EARLY_FRAUD_WARNING, REVIEW, AfterCharge, Disputes
+from onecharge.payments.charge_rules import (
     GROUPED_TERMS,
     CancelReason,
     FrozenRequest,
     Payment,
     StripeIntent,
 )
-from onecharge.payments.disputes import EARLY_FRAUD_WARNING, REVIEW, AfterCharge, Disputes
-from onecharge.payments.refunds.protocol import FoundRefund, FrozenRefund
+from onecharge.payments.refund_rules import FoundRefund, FrozenRefund
 from onecharge.payments.stripe_objects import fingerprint_of, found_intent, found_refund, metadata_of, order_id_of
 from onecharge.payments.stripe_responses import (
     Failure,

@@ -8,7 +8,7 @@ import pytest
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.states import PaymentState
 from onecharge.payments.answers import ANSWERS, Action
-from onecharge.payments.charges.protocol import (
+from onecharge.payments.charge_rules import (
     Cancel,
     CancelFound,
     CancelReason,

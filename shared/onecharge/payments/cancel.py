@@ -7,11 +7,11 @@ request_cancel ─► SUCCEEDED, CANCELED or NEEDS_REVIEW already ─► nothing
 """
 
 from onecharge.contract.events import OrderPlaced
-from onecharge.payments.charges.charge import charge
-from onecharge.payments.charges.protocol import CLOSED_STATES, FrozenRequest, Payment
-from onecharge.payments.leases import Claimed, new_lease_owner
+from onecharge.payments.charge import charge
+from onecharge.payments.charge_rules import CLOSED_STATES, FrozenRequest, Payment
+from onecharge.payments.deliveries import Unfinished, finalize_claimed
+from onecharge.payments.rows import Claimed, new_lease_owner
 from onecharge.payments.tools import Tools
-from onecharge.payments.work import Unfinished, work
 
 
 def cancel_payment(order: OrderPlaced, tools: Tools, *, correlation_id: str) -> Payment:
@@ -41,7 +41,7 @@ def finish_cancellation(payment: Payment, tools: Tools) -> Payment:
         order_id, owner=new_lease_owner(), now=tools.instruments.now(), lease_seconds=tools.lease_seconds
     )
     if isinstance(claim, Claimed):
-        result = work(lambda row: charge(row, tools), claim.row, tools.payments, tools.instruments)
+        result = finalize_claimed(lambda row: charge(row, tools), claim.row, tools.payments, tools.instruments)
         if not isinstance(result, Unfinished):
             return result
     return tools.payments.read(order_id) or payment

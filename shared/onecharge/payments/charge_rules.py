@@ -22,7 +22,7 @@ from typing import ClassVar, Self
 
 from onecharge.contract.events import DO_NOT_TRY_AGAIN, NO_ATTEMPT_LEFT, OrderPlaced
 from onecharge.contract.states import PaymentState
-from onecharge.payments.disputes import REVIEW, AfterCharge, Disputes, new_requests
+from onecharge.payments.after_charge import REVIEW, AfterCharge, Disputes, new_requests
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS
 from onecharge.runtime.alarms import Cause
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from onecharge.contract.refunds import RefundState
-from onecharge.payments.leases import (
+from onecharge.payments.refund_rules import FinalizeRefund, FrozenRefund, Refund
+from onecharge.payments.rows import (
     LEASE_IS_FREE,
     ROW_IS_NEW,
     AlreadyEnded,
@@ -25,7 +26,6 @@ from onecharge.payments.leases import (
     LeasedTable,
     released,
 )
-from onecharge.payments.refunds.protocol import FinalizeRefund, FrozenRefund, Refund
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import from_item
 

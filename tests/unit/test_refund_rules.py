@@ -9,7 +9,7 @@ import stripe
 
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.answers import ANSWERS, Action
-from onecharge.payments.refunds.protocol import (
+from onecharge.payments.refund_rules import (
     FinalizeRefund,
     FoundRefund,
     FrozenRefund,

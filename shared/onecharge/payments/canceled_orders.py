@@ -1,12 +1,12 @@
 """An order that is charged although it is canceled: the payment service refunds it without being asked."""
 
-from onecharge.payments.charges.protocol import Payment, StripeIntent
-from onecharge.payments.leases import Claimed, HeldByAnother, new_lease_owner
-from onecharge.payments.refunds.protocol import FrozenRefund, refund_id_of_canceled_order
-from onecharge.payments.refunds.refund import refund
+from onecharge.payments.charge_rules import Payment, StripeIntent
+from onecharge.payments.deliveries import Unfinished, finalize_claimed
+from onecharge.payments.refund import refund
+from onecharge.payments.refund_rules import FrozenRefund, refund_id_of_canceled_order
+from onecharge.payments.rows import Claimed, HeldByAnother, new_lease_owner
 from onecharge.payments.stripe_events import EventDeferred
 from onecharge.payments.tools import Tools
-from onecharge.payments.work import Unfinished, work
 from onecharge.runtime.alarms import Cause
 
 
@@ -40,6 +40,6 @@ def refund_canceled_order(payment: Payment, intent: StripeIntent, tools: Tools) 
     if isinstance(claim, Claimed):
         instruments.count("CanceledOrderCharged")
         instruments.log("charged although canceled: refunded", alarm=Cause.MONEY_DIFFERS, **claim.row.log_fields)
-        result = work(lambda row: refund(row, tools), claim.row, tools.refunds, instruments)
+        result = finalize_claimed(lambda row: refund(row, tools), claim.row, tools.refunds, instruments)
         if isinstance(result, Unfinished):
             raise EventDeferred(result.why)

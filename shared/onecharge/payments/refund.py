@@ -1,11 +1,11 @@
-"""The refund, on one page: from a claimed row to its final state, by the rules of protocol.md and protocol.py.
+"""The refund, on one page: from a claimed row to its final state, by the rules of refund_rules.py.
 
 look up ──► none: send ──► finalize             a fresh refund: three requests to Stripe
    │                ├── no response: release the lease, and look up again
    │                └── a replayed refusal: look up again, then send under the next key
    └── found: finalize as what it is
 
-Only this module sends requests that refund. payments/work.py finalizes the row as `refund` says, or releases its lease.
+Only this module sends requests that refund. deliveries.py finalizes the row as `refund` says, or releases its lease.
 """
 
 from dataclasses import replace
@@ -13,9 +13,7 @@ from dataclasses import replace
 import stripe
 
 from onecharge.payments.answers import ANSWERS, Action
-from onecharge.payments.charges.gateway import StripeResponse
-from onecharge.payments.leases import Release
-from onecharge.payments.refunds.protocol import (
+from onecharge.payments.refund_rules import (
     FinalizeRefund,
     FoundRefund,
     LookUpLater,
@@ -23,6 +21,8 @@ from onecharge.payments.refunds.protocol import (
     Send,
     decide,
 )
+from onecharge.payments.rows import ReleaseLease
+from onecharge.payments.stripe_gateway import StripeResponse
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind, classify
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
@@ -35,7 +35,7 @@ def refund(row: Refund, tools: Tools) -> FinalizeRefund:
     """Refund a claimed row once; returns what to finalize it as.
 
     Raises:
-        Release: nothing more can be done now. The next delivery looks up again.
+        ReleaseLease: nothing more can be done now. The next delivery looks up again.
         WriteRefused: the lease is lost before a later key was used.
     """
     decision = decide(row, look_up(row, tools), now=tools.instruments.now())
@@ -57,29 +57,29 @@ def refund(row: Refund, tools: Tools) -> FinalizeRefund:
         decision = decide(row, found, now=tools.instruments.now(), failure=failure)
         if decision == Send(row.key_number):
             why = "Stripe does not show the refund that it says it has created"
-            raise Release(why, alarm=Cause.STRIPE_INCONCLUSIVE)
+            raise ReleaseLease(why, alarm=Cause.STRIPE_INCONCLUSIVE)
     match decision:
         case FinalizeRefund():
             return decision
         case LookUpLater(why, alarm, kept):
-            raise Release(why, alarm=alarm, kept=kept)
+            raise ReleaseLease(why, alarm=alarm, kept=kept)
         case Send(key_number):
-            raise Release("many keys replay a refusal", kept={"key_number": key_number})
+            raise ReleaseLease("many keys replay a refusal", kept={"key_number": key_number})
 
 
 # ---------------------------------------------------------------- its steps
 
 
 def look_up(row: Refund, tools: Tools) -> list[FoundRefund]:
-    """Stripe's refunds of this id. Raises Release if they cannot be read, or not all."""
+    """Stripe's refunds of this id. Raises ReleaseLease if they cannot be read, or not all."""
     tools.require_time()
     try:
         return tools.stripe.find_refunds(row.request.payment_intent_id, row.request.refund_id)
     except LookupInconclusive as error:
-        raise Release("lookup inconclusive", alarm=Cause.STRIPE_INCONCLUSIVE) from error
+        raise ReleaseLease("lookup inconclusive", alarm=Cause.STRIPE_INCONCLUSIVE) from error
     except stripe.StripeError as error:
         kind = classify(error).kind
-        raise Release(f"lookup: {kind}", alarm=ANSWERS[kind].refund_alarm) from error
+        raise ReleaseLease(f"lookup: {kind}", alarm=ANSWERS[kind].refund_alarm) from error
 
 
 def send(row: Refund, tools: Tools) -> StripeResponse[FoundRefund]:

@@ -4,8 +4,8 @@
        ├── a replay ──► retrieve the PaymentIntent: its status decides
        └── 22 hours old ──► look up all others, cancel those that are open ──► store the id, …
 
-Only this module confirms, which is the one request that charges. protocol.py says what follows from what Stripe shows,
-as pure functions; payments/work.py finalizes the row as `charge` says, or releases its lease.
+Only this module confirms, which is the one request that charges. charge_rules.py says what follows from what Stripe
+shows, as pure functions; deliveries.py finalizes the row as `charge` says, or releases its lease.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,7 @@ import stripe
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.answers import ANSWERS, Action
-from onecharge.payments.charges.gateway import StripeResponse
-from onecharge.payments.charges.protocol import (
+from onecharge.payments.charge_rules import (
     Cancel,
     CancelFound,
     CancelReason,
@@ -31,7 +30,8 @@ from onecharge.payments.charges.protocol import (
     decide_after_lookup,
     decline_of_refused_card,
 )
-from onecharge.payments.leases import Release
+from onecharge.payments.rows import ReleaseLease
+from onecharge.payments.stripe_gateway import StripeResponse
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind, classify
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from onecharge.payments.tools import Tools
@@ -47,7 +47,7 @@ def charge(row: Payment, tools: Tools) -> Finalize:
     """Charge a claimed row once; returns what to finalize it as.
 
     Raises:
-        Release: nothing more can be done now. The next delivery continues, under the same idempotency keys.
+        ReleaseLease: nothing more can be done now. The next delivery continues, under the same idempotency keys.
         WriteRefused: another worker has claimed the row, or has stored another PaymentIntent.
     """
     confirm_result = ConfirmResult.UNANSWERED
@@ -57,7 +57,7 @@ def charge(row: Payment, tools: Tools) -> Finalize:
             case Finalize() as final:
                 return final
             case Wait():
-                raise Release("Stripe is processing it")
+                raise ReleaseLease("Stripe is processing it")
             case Cancel(reason, payment_intent_id):
                 intent = cancel(payment_intent_id, reason, tools)
             case Confirm():
@@ -79,7 +79,7 @@ def charge(row: Payment, tools: Tools) -> Finalize:
                 row = tools.write_payment_intent(row, created.payment_intent_id, generation)
                 intent, confirm_result = created, ConfirmResult.UNANSWERED
     kept = generation_to_keep(row, row.generation)
-    raise Release("too many PaymentIntents in one delivery", alarm=Cause.STRIPE_INCONCLUSIVE, kept=kept)
+    raise ReleaseLease("too many PaymentIntents in one delivery", alarm=Cause.STRIPE_INCONCLUSIVE, kept=kept)
 
 
 # ---------------------------------------------------------------- its steps
@@ -183,7 +183,7 @@ def _confirm_result_of(failure: Failure | None) -> ConfirmResult:
 def _is_refused_card(row: Payment, tools: Tools) -> bool:
     """Whether an earlier attempt was declined with the advice not to try this card again, by another name perhaps.
 
-    Raises Release if Stripe does not say it: of two workers one would try the card, and the other one refuse it.
+    Raises ReleaseLease if Stripe does not say it: of two workers one would try the card, and the other one refuse it.
     """
     if not row.refused_cards:
         return False
@@ -211,7 +211,7 @@ def look_up(row: Payment, created: StripeIntent | Finalize, tools: Tools) -> Fin
             has_time=tools.has_time,
         )
     except (LookupInconclusive, stripe.StripeError) as error:
-        raise Release("lookup inconclusive", alarm=_cause_of(error)) from error
+        raise ReleaseLease("lookup inconclusive", alarm=_cause_of(error)) from error
     found = [_with_refunds_and_disputes(each, tools) for each in found]
     own_id = own.payment_intent_id if own else None
     others = {intent.payment_intent_id: intent for intent in found if intent.payment_intent_id != own_id}
@@ -222,9 +222,9 @@ def look_up(row: Payment, created: StripeIntent | Finalize, tools: Tools) -> Fin
         decision = decide_after_lookup(row, own, list(others.values()))
     match decision:
         case Wait():
-            raise Release("Stripe is processing it")
+            raise ReleaseLease("Stripe is processing it")
         case CancelFound():
-            raise Release("a PaymentIntent that was found could not be canceled", alarm=Cause.STRIPE_INCONCLUSIVE)
+            raise ReleaseLease("a PaymentIntent that was found could not be canceled", alarm=Cause.STRIPE_INCONCLUSIVE)
     return decision
 
 
@@ -235,7 +235,7 @@ def _with_refunds_and_disputes(found: StripeIntent, tools: Tools) -> StripeInten
     try:
         return replace(found, after_charge=tools.stripe.after_charge(found, before_each=tools.require_time))
     except (LookupInconclusive, stripe.StripeError) as error:
-        raise Release("refunds and disputes not read", alarm=_cause_of(error)) from error
+        raise ReleaseLease("refunds and disputes not read", alarm=_cause_of(error)) from error
 
 
 def retrieve(payment_intent_id: str, tools: Tools) -> StripeIntent:
@@ -249,7 +249,7 @@ def cancel(payment_intent_id: str, reason: CancelReason, tools: Tools) -> Stripe
     tools.require_time()
     intent = _intent_of(tools.stripe.cancel(payment_intent_id, reason))
     if intent.is_open:
-        raise Release("a PaymentIntent could not be canceled", alarm=Cause.STRIPE_INCONCLUSIVE)
+        raise ReleaseLease("a PaymentIntent could not be canceled", alarm=Cause.STRIPE_INCONCLUSIVE)
     return intent
 
 
@@ -263,20 +263,19 @@ def _failure_of(response: StripeResponse[StripeIntent]) -> Failure:
     return response.failure or Failure(ResponseKind.NO_ANSWER)
 
 
-def _release_for(failure: Failure, kept: Mapping[str, int] | None = None) -> Release:
+def _release_for(failure: Failure, kept: Mapping[str, int] | None = None) -> ReleaseLease:
     alarm = ANSWERS[failure.kind].charge_alarm
-    return Release(failure.kind, alarm=alarm, kept={**(kept or {}), **failure.details})
+    return ReleaseLease(failure.kind, alarm=alarm, kept={**(kept or {}), **failure.details})
 
 
 def _end_or_release(row: Payment, failure: Failure, tools: Tools, kept: Mapping[str, int] | None = None) -> Finalize:
-    """What to finalize a refused row as. Our own request at fault: Release for an hour, which a deploy may fix."""
+    """What to finalize a refused row as. Our own request at fault: ReleaseLease for an hour, which a deploy may fix."""
     state = PaymentState.DECLINED
     if ANSWERS[failure.kind].charge is Action.REFUSE:
         state, now = PaymentState.NEEDS_REVIEW, tools.instruments.now()
         refused_at = row.refused_at or now
         if now - refused_at < REFUSED_SECONDS:
-            alarm = ANSWERS[failure.kind].charge_alarm
-            raise Release(failure.kind, alarm=alarm, kept={"refused_at": refused_at, **(kept or {}), **failure.details})
+            raise _release_for(failure, {"refused_at": refused_at, **(kept or {})})
     code = failure.code or "invalid_request"
     return Finalize(state, code=code, stripe_message=failure.message, stripe_request_id=failure.request_id)
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charges.protocol import (
+from onecharge.payments.after_charge import AfterCharge, status_of
+from onecharge.payments.charge_rules import (
     CLOSED_STATES,
     UNPAID_STATES,
     Finalize,
@@ -23,8 +24,7 @@ from onecharge.payments.charges.protocol import (
     Payment,
     StripeIntent,
 )
-from onecharge.payments.disputes import AfterCharge, status_of
-from onecharge.payments.leases import (
+from onecharge.payments.rows import (
     LEASE_IS_FREE,
     ROW_IS_NEW,
     AlreadyEnded,

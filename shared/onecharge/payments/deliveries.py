@@ -1,13 +1,13 @@
 """One delivery of a message, from its claim to what happens to the message: alike for charges and refunds.
 
-claim ─┬─► Claimed         work on the row                  ─► Done; BackOff if it has to be delivered again
+claim ─┬─► Claimed         finalize_claimed                 ─► Done; BackOff if it has to be delivered again
        ├─► HeldByAnother   wait until the lease has expired ─► RetryAfter
        └─► AlreadyEnded, Superseded   a duplicate, or a later attempt has the row: a late message has the outcome
                                       emitted again ─► Done
 
-work: the job runs ─┬─► it returns what to finalize ─► raise its alarm, finalize the row, report the outcome
-                    ├─► it raises Release ───────────► release the lease
-                    └─► WriteRefused ───────────────────► a write was refused, and nothing was written
+finalize_claimed: the page runs ─┬─► it returns what to finalize ─► raise its alarm, finalize the row, report
+                                 ├─► it raises ReleaseLease ──────► release the lease
+                                 └─► WriteRefused ────────────────► a write was refused, and nothing was written
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from typing import Any, assert_never
 
 from onecharge.contract.events import CloudEvent
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.leases import (
+from onecharge.payments.rows import (
     PENDING,
     AlreadyEnded,
     Claim,
@@ -26,7 +26,7 @@ from onecharge.payments.leases import (
     LeasedRow,
     LeasedTable,
     Outcome,
-    Release,
+    ReleaseLease,
     Superseded,
     WriteRefused,
 )
@@ -53,14 +53,14 @@ def after_claim[Event: CloudEvent[Any], Row: LeasedRow, Final: Outcome](
     claim: Claim[Row],
     store: LeasedTable[Row, Final],
     tools: Tools,
-    job: Callable[[Row], Final],
+    page: Callable[[Row], Final],
     *,
     differs: Callable[[Event, Row], bool],
 ) -> Disposition:
-    """Work on the row that was claimed, or ignore the duplicate.
+    """Finalize the row that was claimed, or ignore the duplicate.
 
     Args:
-        job: the work on the claimed row; see `work`.
+        page: `charge` or `refund`; see `finalize_claimed`.
         differs: whether the message has other data than the row has frozen, which is what counts.
     """
     instruments = tools.instruments
@@ -73,7 +73,7 @@ def after_claim[Event: CloudEvent[Any], Row: LeasedRow, Final: Outcome](
         )
     match claim:
         case Claimed(row):
-            result = work(job, row, store, instruments)
+            result = finalize_claimed(page, row, store, instruments)
             return BackOff() if isinstance(result, Unfinished) else Done()
         case HeldByAnother():
             return _wait(instruments, event, claim, tools.lease_seconds)
@@ -88,13 +88,14 @@ def after_claim[Event: CloudEvent[Any], Row: LeasedRow, Final: Outcome](
             assert_never(claim)
 
 
-def work[Row: LeasedRow, Final: Outcome](
-    job: Callable[[Row], Final], row: Row, store: LeasedTable[Row, Final], instruments: Instruments
+def finalize_claimed[Row: LeasedRow, Final: Outcome](
+    page: Callable[[Row], Final], row: Row, store: LeasedTable[Row, Final], instruments: Instruments
 ) -> Row | Unfinished:
-    """Run the job on a claimed row, then store its result; on Release, give up the lease.
+    """Store what the page decides about a claimed row; on ReleaseLease, give up the lease.
 
     Args:
-        job: returns what to finalize the row as. Raises Release if it cannot be finalized now, or WriteRefused.
+        page: `charge` or `refund`: returns what to finalize the row as. Raises ReleaseLease if it cannot be finalized
+            now, or WriteRefused.
 
     Returns:
         The row as it was finalized, or why it still needs work.
@@ -102,7 +103,7 @@ def work[Row: LeasedRow, Final: Outcome](
     # A worker that is killed writes no other line: this one says until when the row waits for it.
     _log(row, f"{row.subject.lower()} claimed", instruments, row=shown(row))
     try:
-        final = job(row)
+        final = page(row)
         if final.alarm:
             # Before the write: once the row says so, its answer may be lost, or the worker killed, and duplicates
             # raise no alarm.
@@ -114,7 +115,7 @@ def work[Row: LeasedRow, Final: Outcome](
                 **_log_fields_of(final),
             )
         finalized = store.finalize(row, final, now=instruments.now())
-    except Release as release:
+    except ReleaseLease as release:
         return _release(row, release, store, instruments)
     except WriteRefused:
         # Another owner sends the same requests under the same keys, and finalizes the answers. If a cancellation
@@ -212,7 +213,7 @@ def _ignore(instruments: Instruments, event: CloudEvent[Any], message: str, row:
 
 
 def _release[Row: LeasedRow, Final: Outcome](
-    row: Row, release: Release, store: LeasedTable[Row, Final], instruments: Instruments
+    row: Row, release: ReleaseLease, store: LeasedTable[Row, Final], instruments: Instruments
 ) -> Unfinished:
     # The reconciler does not visit a row that messages keep claiming: its age is checked here.
     overdue = Cause.OVERDUE if row.is_overdue(instruments.now()) else None

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from onecharge.payments.charges.protocol import Finalize, Payment
-from onecharge.payments.refunds.protocol import FinalizeRefund, Refund
+from onecharge.payments.charge_rules import Finalize, Payment
+from onecharge.payments.refund_rules import FinalizeRefund, Refund
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import expression_values, set_expression, to_item
 
@@ -31,8 +31,8 @@ LEASE_IS_FREE = "lease_expires_at <= :now"
 _IS_OWNER = "lease_owner = :ours AND #state = :pending"
 
 
-class Release(Exception):
-    """Nothing more can be done now: release the lease, and say why.
+class ReleaseLease(Exception):
+    """Nothing more can be done now: the lease is released, and the log says why.
 
     Args:
         alarm: why a person has to see it, if so.
