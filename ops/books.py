@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import stripe
 
-from onecharge.payments.stripe_gateway import NoSuchPaymentIntent, StripeGateway
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.stripe_objects import metadata_of, order_id_of
 from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.runtime.dynamodb import expression_values, from_item, read_items
@@ -129,9 +130,11 @@ class StripeBooks:
     def order_of(self, payment_intent_id: str) -> str | None:
         """The order of a PaymentIntent; None if it is not ours."""
         try:
-            return _patiently(lambda: StripeGateway(self.client).order_of(payment_intent_id))
-        except NoSuchPaymentIntent:
-            return None
+            return order_id_of(_patiently(partial(self.client.v1.payment_intents.retrieve, payment_intent_id)))
+        except stripe.InvalidRequestError as error:
+            if error.http_status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
 
     def amount_refunded(self, payment_intent_id: str) -> int | None:
         """What is refunded of a PaymentIntent in total; None if that cannot be read completely."""

@@ -1,7 +1,7 @@
 """What is wrong with an order, and what it waits for: facts ─► findings. Pure: no clock, no I/O.
 
 It asks the product's rules: which outcome an order takes (onecharge.orders.transitions), how a row and Stripe differ
-(payments/reconcile.py), what follows from a PaymentIntent (charge_rules.py), and when what waits is looked at next
+(later_rules.py), what follows from a PaymentIntent (charge_rules.py), and when what waits is looked at next
 (schedule.py). findings.py has the table of causes.
 """
 
@@ -17,7 +17,6 @@ from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.after_charge import CLOSED_DISPUTES
 from onecharge.payments.answers import ANSWERS
-from onecharge.payments.apply_event import RefundDiscrepancy, find_refund_discrepancy
 from onecharge.payments.charge_rules import (
     UNPAID_STATES,
     ConfirmResult,
@@ -26,7 +25,7 @@ from onecharge.payments.charge_rules import (
     StripeIntent,
     decide,
 )
-from onecharge.payments.reconcile import Discrepancy, find_discrepancy
+from onecharge.payments.later_rules import Discrepancy, RefundDiscrepancy, find_discrepancy, find_refund_discrepancy
 from onecharge.payments.reconcile_checkpoint import ROUND_OVERDUE_SECONDS
 from onecharge.payments.refund_rules import Refund, alarm_of_pending
 from onecharge.payments.time_bounds import REFUSED_SECONDS

@@ -45,9 +45,9 @@ from onecharge.payments.instruments import Instruments
 from onecharge.payments.refund_rows import RefundStore
 from onecharge.payments.refund_rules import FinalizeRefund, Refund, refund_id_of_canceled_order
 from onecharge.payments.stripe_events import EventDeferred
-from onecharge.payments.stripe_gateway import NoSuchPaymentIntent, StripeGateway
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.stripe_rate import StripeRate
-from onecharge.payments.stripe_responses import LookupInconclusive
+from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools
 from onecharge.runtime.dynamodb import from_item
@@ -443,9 +443,8 @@ def _decide_refund(
     if refund is None:
         return decide_refund(resolution, None, [], now=now)
     request = refund.request
-    try:
-        stack.gateway.order_of(request.payment_intent_id)
-    except NoSuchPaymentIntent:
+    failure = stack.gateway.retrieve(request.payment_intent_id).failure
+    if failure and failure.kind is ResponseKind.NOT_FOUND:
         return Refused(f"Stripe has no {request.payment_intent_id}: is the key another account's?")
     found = StripeGateway(stack.stripe).find_refunds(request.payment_intent_id, request.refund_id)
     return decide_refund(resolution, refund, found, now=now)

@@ -4,7 +4,7 @@ rows ─► Stripe      each unfinished row, shard by shard of their sparse inde
 Stripe ─► rows      each event since the checkpoint, the newest first; events that failed, once more
 
 A row or an event that fails does not block the others: it is counted, logged, and retried by later runs. This module
-decides what is next, and reports how far behind it is; payments/reconcile.py and apply_event.py do the work.
+decides what is next, and reports how far behind it is; payments/later.py does the work.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,9 @@ from typing import Any
 
 import stripe
 
-from onecharge.payments.apply_event import apply_event
 from onecharge.payments.charge_rules import Payment
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.reconcile import OUTAGES, UNATTENDED_SECONDS, cause_of, reconcile_row
+from onecharge.payments.later import OUTAGES, UNATTENDED_SECONDS, cause_of, reconcile_row, sync
 from onecharge.payments.reconcile_checkpoint import (
     ROUND_OVERDUE_SECONDS,
     AlarmedEvent,
@@ -258,7 +257,7 @@ class ReconcileRun:
         """Why the event could not be applied; and whether it has raised an alarm."""
         tools, alarms = self._make_tools().noting_alarms()
         try:
-            apply_event(event, tools)
+            sync(event, tools)
         except Exception as error:  # An event that fails does not block the others.
             return error, bool(alarms)
         return None, bool(alarms)

@@ -1,6 +1,6 @@
 """stripe_webhook: reconciles payments when Stripe sends an event. This file only puts the parts together.
 
-POST /stripe/events ─► http_route.py: verify ─► payments/stripe_events.py: parse ─► payments/apply_event.py: apply
+POST /stripe/events ─► http_route.py: verify ─► payments/stripe_events.py: parse ─► payments/later.py: sync
 """
 
 import time

@@ -1,6 +1,6 @@
 """POST /stripe/events: the route that Stripe's webhook endpoint calls. Stripe only needs to know whether to send again.
 
-verify the signature ─┬─► parse, apply ─┬─► 200; a thin event names its object, which is retrieved first
+verify the signature ─┬─► parse, sync ──┬─► 200; a thin event names its object, which is retrieved first
                       │                 └─► an outage, or an event of the other mode: 503, and Stripe sends it again
                       ├─► not from Stripe: 400, after the secret was read again, in case that it was rotated
                       └─► no signing secret is stored: 503 and an alarm
@@ -15,9 +15,8 @@ from typing import Any, Protocol
 import stripe
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response, content_types
 
-from onecharge.payments.apply_event import apply_event
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.reconcile import OUTAGES, cause_of
+from onecharge.payments.later import OUTAGES, cause_of, sync
 from onecharge.payments.stripe_events import EventDeferred, NewestReceived, is_signing_secret, parse_event
 from onecharge.payments.thin_events import THIN_EVENT, concerns_us, with_related_object
 from onecharge.payments.tools import Tools
@@ -82,7 +81,7 @@ class WebhookRoute:
         else:
             self._require_our_mode(event)
             self._newest.saw(parsed)
-            apply_event(parsed, self._make_tools())
+            sync(parsed, self._make_tools())
             self._instruments.count("EventProcessed")
             self._instruments.log(
                 "event processed",

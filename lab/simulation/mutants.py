@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -27,15 +26,10 @@ from onecharge.payments.charge_rules import (
     decide,
     decide_after_lookup,
 )
-from onecharge.payments.reconcile import (
-    Discrepancy,
-    RowChanged,
-    _correct,
-    find_discrepancy,
-    reconcile_event,
-)
+from onecharge.payments.later import look
+from onecharge.payments.later_rules import Discrepancy, find_discrepancy
 from onecharge.payments.rows import Claim, Claimed
-from onecharge.payments.stripe_events import PaymentIntentEvent
+from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_gateway import Part, StripeGateway, StripeResponse
 from onecharge.payments.stripe_objects import found_intent
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind
@@ -367,10 +361,9 @@ def events_are_read_once(world: World) -> None:
     world.service.gateway = replace(world.service.gateway, client=client)  # type: ignore[arg-type]
 
 
-def _believes_the_event(event: PaymentIntentEvent, tools: Tools) -> None:
+def _believes_the_event(order_id: str, event: StripeEvent, *given: Any) -> StripeIntent | None:
     """What it shows is taken for what holds now."""
-    with suppress(RowChanged):
-        _correct(event.order_id, tools.payments.read(event.order_id), event.intent, tools)
+    return event.intent or look(order_id, event, *given)
 
 
 def _late_truth_is_ignored(payment: Payment | None, intent: StripeIntent, **given: Any) -> Discrepancy:
@@ -427,7 +420,7 @@ MUTANTS: Mapping[str, Mutate] = {
     "duplicates acknowledged under a live lease": _acknowledging(RetryAfter),
     "unknown outcomes acknowledged": _acknowledging(BackOff),
     "reconciled without the revision": _without("revision = :revision"),
-    "an event is taken for what holds now": _replacing(reconcile_event, _believes_the_event),
+    "an event is taken for what holds now": _replacing(look, _believes_the_event),
     "events are read once": events_are_read_once,
     "late truth is ignored": _replacing(find_discrepancy, _late_truth_is_ignored),
     "to the DLQ after three receives": dlq_after_three_receives,

@@ -11,11 +11,10 @@ from charge_order.app import ORDER_EVENT, handle
 from get_payment.payment import PaymentView, intent_to_confirm
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.apply_event import apply_event
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.charge_rules import FrozenRequest, StripeIntent
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.reconcile import OUTAGES
+from onecharge.payments.later import OUTAGES, sync
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.stripe_events import NewestReceived, Received, parse_event
 from onecharge.payments.stripe_gateway import StripeGateway
@@ -151,7 +150,7 @@ class SimulatedPayments:
         """The functions that a mutant replaces, wherever they are called, and what by."""
         self.rate = NO_RATE_LIMIT
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
-        self.apply_event = apply_event
+        self.sync = sync
         self.sends_thin_events = False
         self.alarmed: Callable[[], None] = dynamodb.io.alarmed
         """The line of an alarm is in the log."""
@@ -181,7 +180,7 @@ class SimulatedPayments:
             sent: Any = with_related_object(thin(event), tools) if is_thin else SdkObject(event)
             if parsed := parse_event(sent):
                 NewestReceived(CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received)).saw(parsed)
-                self.apply_event(parsed, tools)
+                self.sync(parsed, tools)
         except OUTAGES:
             report("WebhookDeferred")
             return False

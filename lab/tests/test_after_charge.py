@@ -12,7 +12,8 @@ from lab.simulation.stored import is_caught
 from lab.simulation.world import World
 from onecharge.payments.after_charge import REVIEW, AfterCharge, Disputes
 from onecharge.payments.charge_rules import FrozenRequest, Payment, StripeIntent
-from onecharge.payments.reconcile import Discrepancy, find_discrepancy, look_back
+from onecharge.payments.later import look_back
+from onecharge.payments.later_rules import Discrepancy, find_discrepancy
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.stripe_objects import found_intent
 from onecharge.payments.tools import Tools
@@ -21,7 +22,7 @@ SCHEDULES, SCHEDULES_NIGHTLY = 200, 4_000
 SCHEDULES_FOR_A_MUTANT = 3_000
 MET = {
     *("refunded by hand", "disputed", "charged twice", "row lost", "crash after the effect"),
-    *("webhook: ChargeDisputed", "reconciler: ChargeDisputed", "webhook: ChargeRefunded"),
+    *("webhook: ChargeDisputed", "reconciler: ChargeDisputed", "webhook: AfterChargeRecorded"),
     *("approved", "a stranger in the transfer group", "webhook: FraudSuspected"),
     *("webhook: Discrepancy.LOST_ROW", "charged twice: SUCCEEDED", "charged twice: NEEDS_REVIEW"),
 }
@@ -69,15 +70,15 @@ class _TrustsTheGroup(StripeGateway):
 
 
 def _recovers_without_looking_back(world: World) -> None:
-    world.service.replaced[look_back] = lambda *_: None
+    world.service.replaced[look_back] = lambda *_: AfterCharge()
 
 
 def _believes_a_row_that_stands_for_a_lost_one(world: World) -> None:
     """A worker has claimed the order again and stored the id, and died: the row says that nothing is refunded."""
 
-    def looked_back(intent: StripeIntent, tools: Tools) -> AfterCharge | None:
+    def looked_back(intent: StripeIntent, tools: Tools) -> AfterCharge:
         row = tools.payments.read(str(intent.order_id))
-        return None if row and row.payment_intent_id == intent.payment_intent_id else look_back(intent, tools)
+        return row.after_charge if row and row.is_of(intent) else look_back(intent, tools)
 
     world.service.replaced[look_back] = looked_back
 

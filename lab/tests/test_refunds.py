@@ -15,9 +15,9 @@ from lab.simulation.refunding import FAULTS, Break, RefundScenario, RefundWorld,
 from lab.simulation.stored import is_caught
 from lab.simulation.world import violation_of
 from onecharge.contract.refunds import RefundState
-from onecharge.payments.apply_event import apply_event
+from onecharge.payments.later import sync
 from onecharge.payments.refund_rules import FoundRefund, FrozenRefund, Refund, RefundDecision, decide
-from onecharge.payments.stripe_events import ChargeRefundedEvent, RefundEvent, StripeEvent
+from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_gateway import StripeGateway, StripeResponse
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from onecharge.payments.tools import Tools
@@ -219,28 +219,29 @@ def whoever_lost_its_lease_writes(world: RefundWorld) -> None:
 
 def an_event_does_not_touch_an_unfinished_row(world: RefundWorld) -> None:
     def patient(event: StripeEvent, tools: Tools) -> None:
-        refund_id = str(event.refund_id) if isinstance(event, RefundEvent) else ""
+        refund_id = event.refund.refund_id if event.refund else None
         row = tools.refunds.read(str(event.order_id), refund_id) if refund_id else None
         if row is None or row.state is not RefundState.PENDING:
-            apply_event(event, tools)
+            sync(event, tools)
 
-    world.service.apply_event = patient
+    world.service.sync = patient
 
 
 def events_are_ignored(world: RefundWorld) -> None:
-    world.service.apply_event = lambda event, tools: None
+    world.service.sync = lambda event, tools: None
 
 
 def the_sum_of_an_event_is_believed(world: RefundWorld) -> None:
     def believing(event: StripeEvent, tools: Tools) -> None:
-        if isinstance(event, ChargeRefundedEvent):
+        if event.amount_refunded_minor is not None:
             payment = tools.payments.read(str(event.order_id))
             assert payment is not None
-            tools.payments.record_refunded(payment, event.amount_refunded_minor, now=world.time)
+            believed = replace(payment.after_charge, amount_refunded_minor=event.amount_refunded_minor)
+            tools.payments.record_after_charge(payment, believed, now=world.time)
         else:
-            apply_event(event, tools)
+            sync(event, tools)
 
-    world.service.apply_event = believing
+    world.service.sync = believing
 
 
 MUTANTS: Mapping[str, Break] = {

@@ -375,7 +375,6 @@ def test_a_changed_row_is_not_overwritten(store: PaymentStore) -> None:
     assert not store.finalize_unclaimed(stale, PAID, now=T0)
     for change in (
         lambda: request_cancel(store),
-        lambda: store.record_refunded(read(store), 1, now=T0),
         lambda: store.record_after_charge(read(store), AfterCharge(0, {"dp_1": "needs_response"}), now=T0),
         lambda: store.reemit_outcome(read(store), now=T0),
     ):
@@ -415,9 +414,9 @@ def test_a_lost_row_is_recovered_once(store: PaymentStore) -> None:
 def test_the_refunded_amount_is_written_on_the_revision_that_was_read(store: PaymentStore) -> None:
     """It may decrease. A value that was read before the row's last write is refused."""
     before = finalized(store, PaymentState.SUCCEEDED)
-    assert store.record_refunded(before, 1099, now=T0)
-    assert store.record_refunded(read(store), 500, now=T0)
-    assert not store.record_refunded(before, 1099, now=T0)
+    assert store.record_after_charge(before, AfterCharge(1099), now=T0)
+    assert store.record_after_charge(read(store), AfterCharge(500), now=T0)
+    assert not store.record_after_charge(before, AfterCharge(1099), now=T0)
     assert read(store).amount_refunded_minor == 500
 
 

@@ -26,7 +26,7 @@ from onecharge.payments.cancel import cancel_payment
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.charge_rules import FrozenRequest, Payment
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.reconcile import reconcile_row
+from onecharge.payments.later import reconcile_row
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.refund_rows import RefundStore
 from onecharge.payments.stripe_events import Received

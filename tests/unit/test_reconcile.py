@@ -15,9 +15,8 @@ from botocore.exceptions import ClientError
 
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
-from onecharge.payments.apply_event import apply_event
 from onecharge.payments.charge_rules import FrozenRequest
-from onecharge.payments.reconcile import UNATTENDED_SECONDS, cause_of
+from onecharge.payments.later import UNATTENDED_SECONDS, cause_of, sync
 from onecharge.payments.reconcile_checkpoint import ROUND_OVERDUE_SECONDS
 from onecharge.payments.rows import Claimed
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, NewestReceived, parse_event
@@ -522,7 +521,7 @@ def test_a_row_that_stands_for_a_lost_one_knows_its_refunds_and_disputes(shop: S
         shop.now += BOUNDS.lease_seconds
         event = parse_event(stripe.Event.construct_from(paid, None))
         assert event is not None
-        apply_event(event, shop.tools())
+        sync(event, shop.tools())
     row = shop.payment()
     assert (row.state, row.amount_refunded_minor) == (PaymentState.SUCCEEDED, 1000)
     assert list(row.disputes.values()) == ["needs_response"]
@@ -567,7 +566,7 @@ def received(shop: Shop, event: dict[str, Any]) -> None:
     parsed = parse_event(stripe.Event.construct_from(event, None))
     assert parsed is not None
     NewestReceived(shop.received).saw(parsed)
-    apply_event(parsed, shop.tools())
+    sync(parsed, shop.tools())
 
 
 def test_what_the_webhook_has_applied_costs_no_request_and_no_alarm(shop: Shop) -> None:
@@ -579,7 +578,8 @@ def test_what_the_webhook_has_applied_costs_no_request_and_no_alarm(shop: Shop) 
     received(shop, shop.stripe.disputed("pi_0", "needs_response"))
     shop.stripe.requests.clear()
     assert shop.run(after_seconds=FINALIZING_SECONDS + 1)["Alarm"] == 0
-    assert shop.stripe.requests == [("events", ""), ("retrieve", "pi_0"), ("disputes", "")]
+    what_followed = [("retrieve", "pi_0"), ("refunds", ""), ("disputes", ""), ("warnings", "")]
+    assert shop.stripe.requests == [("events", ""), ("retrieve", "pi_0"), *what_followed]
 
 
 def test_a_silent_webhook_is_an_alarm(shop: Shop) -> None:

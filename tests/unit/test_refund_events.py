@@ -7,12 +7,13 @@ import pytest
 import stripe
 
 from onecharge.contract.refunds import RefundState
-from onecharge.payments.apply_event import RefundDiscrepancy, apply_event
 from onecharge.payments.canceled_orders import refund_canceled_order
 from onecharge.payments.charge_rows import payment_of
 from onecharge.payments.charge_rules import StripeIntent
-from onecharge.payments.refund_rules import refund_id_of_canceled_order
-from onecharge.payments.stripe_events import EventDeferred, RefundEvent
+from onecharge.payments.later import sync
+from onecharge.payments.later_rules import RefundDiscrepancy
+from onecharge.payments.refund_rules import FoundRefund, refund_id_of_canceled_order
+from onecharge.payments.stripe_events import EventDeferred, StripeEvent
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.consumer import BackOff, Done
 from tests.shop.builders import AMOUNT_MINOR, DAY, ORDER_ID, PAYMENT_INTENT, T0, paid
@@ -28,18 +29,17 @@ def shop() -> Shop:
 
 def happens(shop: Shop, status: str = "failed", **changes: Any) -> RefundDiscrepancy | None:
     """Stripe sends an event of the first refund; returns how its row differs, None if Stripe is not asked."""
-    event = RefundEvent(
+    refund = FoundRefund("re_0", status, 400, "EUR", refund_id=REFUND_ID)
+    event = StripeEvent(
         event_id="evt_1",
         type="refund.failed",
         created=T0,
-        order_id=ORDER_ID,
+        order_id=changes.pop("order_id", ORDER_ID),
         payment_intent_id=PAYMENT_INTENT,
-        stripe_refund_id="re_0",
-        status=status,
-        refund_id=REFUND_ID,
+        refund=replace(refund, **changes),
     )
     already = len(shop.counted)
-    apply_event(replace(event, **changes), shop.tools())
+    sync(event, shop.tools())
     found = [each.partition(".")[2] for each in shop.counted[already:] if each.startswith("RefundDiscrepancy")]
     return RefundDiscrepancy[found[-1]] if found else None
 
@@ -157,11 +157,10 @@ def test_a_refund_by_hand_is_ignored(shop: Shop, refund_id: str | None) -> None:
     assert (shop.refund_rows, "Alarm" in shop.counted) == ([], True)
 
 
-def test_stripe_is_asked_once_for_the_order_of_a_refund_by_hand(shop: Shop) -> None:
-    """The event names only its PaymentIntent."""
+def test_a_failed_refund_by_hand_that_names_no_order_is_an_alarm(shop: Shop) -> None:
+    """Its PaymentIntent names the order."""
     shop.refund_by_hand(1)
     bank_returns(shop)
-    shop.io.at["stripe retrieve"] = lambda: shop.io.at.update({"stripe retrieve": pytest.fail})
     happens(shop, order_id=None, refund_id=None)
     assert "Alarm" in shop.counted
 

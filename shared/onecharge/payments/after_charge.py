@@ -27,6 +27,8 @@ class AfterCharge:
     disputes: Disputes = field(default_factory=dict)
     fraud_suspicion: str | None = None
     """EARLY_FRAUD_WARNING, REVIEW or None."""
+    is_fraud_known: bool = field(default=True, compare=False)
+    """False: the API key may not ask, and the suspicion is what the PaymentIntent itself shows."""
 
 
 def needs_response(status: str) -> bool:

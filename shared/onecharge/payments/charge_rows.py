@@ -227,11 +227,6 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         item = recovered_item(order_id, intent, charged_at=charged_at, correlation_id=correlation_id, now=now)
         return self._put_new(item | ({"state": PaymentState.NEEDS_REVIEW, "decline_code": review} if review else {}))
 
-    def record_refunded(self, payment: Payment, amount_refunded_minor: int, *, now: int) -> bool:
-        """Write the total that Stripe shows as refunded, which may fall; False if the row has changed since."""
-        changes = Changes({"amount_refunded_minor": ":refunded"}, {"refunded": amount_refunded_minor})
-        return self._write_if_unchanged(payment, changes, now=now)
-
     def record_after_charge(self, payment: Payment, after: AfterCharge, *, now: int) -> bool:
         """Write what followed the charge, and the dispute's status that counts; False if the row has changed since."""
         known = _known_of(after)

@@ -152,6 +152,10 @@ class Payment:
         """Whether the attempt, or a cancellation requested later, is unfinished for so long that it is an alarm."""
         return now - max(self.attempt_claimed_at, self.cancel_requested_at or 0) >= OVERDUE_SECONDS
 
+    def is_of(self, intent: "StripeIntent") -> bool:
+        """Whether the PaymentIntent is the row's own."""
+        return self.payment_intent_id == intent.payment_intent_id
+
     def refused_cards_with(self, intent: "StripeIntent") -> tuple[str, ...]:
         """The cards that are not to be tried again, with the one of the decline that the PaymentIntent shows."""
         cards = self.refused_cards if intent.refused_card is None else (*self.refused_cards, intent.refused_card)
@@ -210,6 +214,11 @@ class StripeIntent:
     def is_canceled_by_hand(self) -> bool:
         """Whether a person canceled it, as fraudulent, say: neither we nor Stripe itself."""
         return self.status == "canceled" and self.cancellation_reason not in (*CancelReason, *_BY_STRIPE)
+
+    @property
+    def is_refunded_in_full(self) -> bool:
+        """Whether its customer has all of the money back, as far as that was read."""
+        return self.after_charge is not None and self.after_charge.amount_refunded_minor >= self.amount_minor
 
     @property
     def decline_code(self) -> str | None:

@@ -180,7 +180,7 @@ def refund_id_of_canceled_order(order_id: str, payment_intent_id: str) -> str:
 
 @dataclass(frozen=True)
 class FoundRefund:
-    """A refund, as Stripe shows it, with our refund id in its metadata."""
+    """A refund, as Stripe shows it."""
 
     stripe_refund_id: str
     status: str
@@ -191,6 +191,13 @@ class FoundRefund:
     """Of one that is pending: `processing`, `charge_pending` or `insufficient_funds`."""
     attempt: int = 1
     created: int = 0
+    refund_id: str | None = None
+    """Ours, from the metadata; None for a refund that was made by hand."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the money is back on Stripe's side."""
+        return self.status in ("failed", "canceled")
 
 
 # ---------------------------------------------------------------- what follows

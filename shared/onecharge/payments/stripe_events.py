@@ -1,12 +1,7 @@
 """Stripe's events, parsed alike whether a webhook delivers them or a scheduled run lists them.
 
-payment_intent.*          PaymentIntentEvent    a PaymentIntent of ours changed
-charge.refunded           ChargeRefundedEvent   a charge was refunded, in part or in full
-charge.dispute.*          DisputeEvent          a charge was disputed, or its dispute changed
-radar.*, review.*         FraudEvent            the issuer warns of a charge, or its review was opened or closed
-refund.updated, .failed   RefundEvent           a refund changed after it was made
-
-An event is a hint: it may come late, several times, out of order or never. apply_event.py says what follows from it.
+An event is a hint: it may come late, several times, out of order or never. Its type only says which PaymentIntent to
+look at, and what the event itself shows of it; later.py says what follows.
 Source: Stripe documentation, "Types of events", "Connect webhooks", "List all events".
 """
 
@@ -18,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import stripe
 
 from onecharge.payments.charge_rules import StripeIntent
-from onecharge.payments.stripe_objects import found_intent, found_refund, metadata_of, order_id_of
+from onecharge.payments.refund_rules import FoundRefund
+from onecharge.payments.stripe_objects import found_intent, found_refund, order_id_of
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 
@@ -26,17 +22,26 @@ if TYPE_CHECKING:
     from stripe.params import EventListParams
 
 _PAGE_SIZE = 100
-_LISTED_INTENT_TYPES = ("payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled")
-_INTENT_TYPES = (*_LISTED_INTENT_TYPES, "payment_intent.requires_action")
-_CHARGE_REFUNDED = "charge.refunded"
-_DISPUTE_TYPES = ("charge.dispute.created", "charge.dispute.updated", "charge.dispute.closed")
-WARNING_CREATED = "radar.early_fraud_warning.created"
-_FRAUD_TYPES = (WARNING_CREATED, "review.opened", "review.closed")
-_REFUND_TYPES = ("refund.updated", "refund.failed")
-_OTHER_TYPES = (_CHARGE_REFUNDED, *_DISPUTE_TYPES, *_FRAUD_TYPES, *_REFUND_TYPES)
-_LISTED_TYPES = (*_LISTED_INTENT_TYPES, *_OTHER_TYPES)
-EVENT_TYPES = (*_INTENT_TYPES, *_OTHER_TYPES)
+_REQUIRES_ACTION = "payment_intent.requires_action"
+_WARNING = "radar.early_fraud_warning.created"
+EVENT_TYPES = (
+    "payment_intent.succeeded",
+    "payment_intent.payment_failed",
+    "payment_intent.canceled",
+    _REQUIRES_ACTION,
+    "charge.refunded",
+    "charge.dispute.created",
+    "charge.dispute.updated",
+    "charge.dispute.closed",
+    _WARNING,
+    "review.opened",
+    "review.closed",
+    "refund.updated",
+    "refund.failed",
+)
 """Every type that concerns us."""
+_LISTED_TYPES = [each for each in EVENT_TYPES if each != _REQUIRES_ACTION]
+"""A worker waits for the answer that this one repeats."""
 
 
 def is_signing_secret(stored: str) -> bool:
@@ -73,48 +78,22 @@ class StripeEvent:
     order_id: str | None
     """None if the event's object does not name it."""
     payment_intent_id: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PaymentIntentEvent(StripeEvent):
-    """A PaymentIntent of ours, as it was when Stripe created the event."""
-
-    order_id: str
-    intent: StripeIntent
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChargeRefundedEvent(StripeEvent):
-    """A charge was refunded."""
-
-    amount_refunded_minor: int
-    """The charge's refunds so far."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DisputeEvent(StripeEvent):
-    """A charge was disputed, or its dispute changed: all disputes of its PaymentIntent are read."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FraudEvent(StripeEvent):
-    """The card's issuer warns of a charge, or Stripe has opened or closed its review: Stripe is asked for both."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RefundEvent(StripeEvent):
-    """A refund changed after it was made."""
-
-    stripe_refund_id: str
-    status: str
-    refund_id: str | None
-    """Ours; None for a refund that was made by hand."""
-    pending_reason: str | None = None
+    intent: StripeIntent | None = None
+    """The PaymentIntent, if the event is one of it: as it was when Stripe created the event."""
+    refund: FoundRefund | None = None
+    """The refund, if the event is one of it."""
+    amount_refunded_minor: int | None = None
+    """The charge's refunds so far, if the event says so."""
 
     @property
-    def has_failed(self) -> bool:
-        """Whether the money is back on Stripe's side."""
-        return self.status in ("failed", "canceled")
+    def is_warning(self) -> bool:
+        """Whether the card's issuer warns of the charge."""
+        return self.type == _WARNING
+
+    @property
+    def is_about_fraud(self) -> bool:
+        """The same, or Stripe has opened or closed the charge's review."""
+        return self.is_warning or self.type.startswith("review.")
 
 
 def parse_event(event: Any) -> StripeEvent | None:
@@ -126,31 +105,19 @@ def parse_event(event: Any) -> StripeEvent | None:
     # `account` is a connected account's (Stripe documentation, "Connect webhooks").
     if event.type not in EVENT_TYPES or getattr(event, "account", None) is not None:
         return None
-    made = event.data.object
-    about: dict[str, Any] = {
-        "event_id": event.id,
-        "type": event.type,
-        "created": event.created,
-        "order_id": order_id_of(made),
-        "payment_intent_id": getattr(made, "payment_intent", None),
-    }
-    if event.type in _INTENT_TYPES:
-        about |= {"payment_intent_id": made.id}
-        return PaymentIntentEvent(**about, intent=found_intent(made)) if about["order_id"] else None
-    if event.type == _CHARGE_REFUNDED:
-        return ChargeRefundedEvent(**about, amount_refunded_minor=made.amount_refunded)
-    if event.type in _DISPUTE_TYPES:
-        return DisputeEvent(**about)
-    if event.type in _FRAUD_TYPES:
-        return FraudEvent(**about)
-    refund_id = metadata_of(made).get("refund_id")
-    found = found_refund(made)
-    return RefundEvent(
-        **about,
-        stripe_refund_id=made.id,
-        status=found.status,
-        refund_id=refund_id,
-        pending_reason=found.pending_reason,
+    made, order_id = event.data.object, order_id_of(event.data.object)
+    is_of_intent = event.type.startswith("payment_intent.")
+    if is_of_intent and order_id is None:
+        return None
+    return StripeEvent(
+        event_id=event.id,
+        type=event.type,
+        created=event.created,
+        order_id=order_id,
+        payment_intent_id=made.id if is_of_intent else getattr(made, "payment_intent", None),
+        intent=found_intent(made) if is_of_intent else None,
+        refund=found_refund(made) if event.type.startswith("refund.") else None,
+        amount_refunded_minor=made.amount_refunded if event.type == "charge.refunded" else None,
     )
 
 
@@ -175,7 +142,7 @@ def list_events(client: stripe.StripeClient, *, since: int, until: int, after: s
         after: the cursor, which is the id of the previous page's last event.
     """
     parameters: EventListParams = {
-        "types": list(_LISTED_TYPES),
+        "types": _LISTED_TYPES,
         "created": {"gte": since, "lt": until},
         "limit": _PAGE_SIZE,
     }

@@ -26,7 +26,7 @@ from onecharge.payments.charge_rules import (
     StripeIntent,
 )
 from onecharge.payments.refund_rules import FoundRefund, FrozenRefund
-from onecharge.payments.stripe_objects import fingerprint_of, found_intent, found_refund, metadata_of, order_id_of
+from onecharge.payments.stripe_objects import fingerprint_of, found_intent, found_refund, metadata_of
 from onecharge.payments.stripe_responses import (
     Failure,
     LookupInconclusive,
@@ -61,10 +61,6 @@ _LIST_MARGIN_SECONDS = 3600
 
 type Part = tuple[int, int | None]
 """Of a lookup's window: from one time up to, not including, the other, in epoch seconds; without end if it is None."""
-
-
-class NoSuchPaymentIntent(Exception):
-    """The account of our API key has no PaymentIntent of this id."""
 
 
 @dataclass(frozen=True)
@@ -261,21 +257,12 @@ class StripeGateway:
 
     # ------------------------------------------------------------ what happened after the charge
 
-    def order_of(self, payment_intent_id: str) -> str | None:
-        """The order that a PaymentIntent was created for; None if it is not ours. Raises NoSuchPaymentIntent."""
-        try:
-            return order_id_of(self.client.v1.payment_intents.retrieve(payment_intent_id))
-        except stripe.InvalidRequestError as error:
-            if error.http_status == 404:
-                raise NoSuchPaymentIntent from None
-            raise
-
     def charged_at(self, intent: StripeIntent) -> int:
         """When the PaymentIntent, which succeeded, was charged; epoch seconds. Raises stripe.StripeError."""
         return int(self.client.v1.charges.retrieve(str(intent.latest_charge)).created)
 
     def after_charge(self, intent: StripeIntent, before_each: Callable[[], None] = lambda: None) -> AfterCharge:
-        """What followed the charge of a PaymentIntent, for a row that did not know of it. Raises as below.
+        """What followed the charge of a PaymentIntent that succeeded. Raises as below.
 
         Args:
             before_each: called before each of its three steps; it may raise, if there is too little time.
@@ -285,7 +272,13 @@ class StripeGateway:
         before_each()
         disputes = self.disputes(intent.payment_intent_id)
         before_each()
-        return AfterCharge(refunded, disputes, self.known_suspicion(intent))
+        try:
+            return AfterCharge(refunded, disputes, self.fraud_suspicion(intent))
+        except stripe.PermissionError as error:
+            if classify(error).kind is not ResponseKind.ACCOUNT:
+                raise
+            # No charge and no event waits for this right.
+            return AfterCharge(refunded, disputes, REVIEW if intent.review else None, is_fraud_known=False)
 
     def amount_refunded(self, payment_intent_id: str) -> int:
         """The amount refunded so far in minor units, by us or by hand, without refunds that failed.
@@ -294,8 +287,8 @@ class StripeGateway:
             LookupInconclusive: there are more refunds than are read.
             stripe.StripeError: Stripe did not answer, or refused.
         """
-        refunds = list_refunds(self.client, payment_intent_id)
-        return sum(each.amount for each in refunds if getattr(each, "status", None) not in ("failed", "canceled"))
+        refunds = map(found_refund, list_refunds(self.client, payment_intent_id))
+        return sum(each.amount_minor for each in refunds if not each.has_failed)
 
     def disputes(self, payment_intent_id: str) -> Disputes:
         """All disputes of a PaymentIntent. Raises as `amount_refunded`."""
@@ -313,13 +306,6 @@ class StripeGateway:
         if v1.radar.early_fraud_warnings.list({"payment_intent": intent.payment_intent_id, "limit": 1}).data:
             return EARLY_FRAUD_WARNING
         return REVIEW if intent.review and v1.reviews.retrieve(intent.review).closed_reason != "approved" else None
-
-    def known_suspicion(self, intent: StripeIntent) -> str | None:
-        """The same; what the PaymentIntent itself shows, if the API key may not ask. No charge waits for this right."""
-        try:
-            return self.fraud_suspicion(intent)
-        except stripe.PermissionError:
-            return REVIEW if intent.review else None
 
     # ------------------------------------------------------------ refunds
 
@@ -356,7 +342,7 @@ class StripeGateway:
         # Nor whether that sum falls when a refund fails: so those that failed are counted, too.
         if getattr(expanded.latest_charge, "amount_refunded", 0) > sum(each.amount for each in refunds):
             raise LookupInconclusive
-        return [found_refund(refund) for refund in refunds if metadata_of(refund).get("refund_id") == refund_id]
+        return [each for each in map(found_refund, refunds) if each.refund_id == refund_id]
 
 
 def grouped_terms(order_id: str) -> dict[str, str]:

@@ -35,7 +35,7 @@ def found_intent(intent: Any) -> StripeIntent:
         amount_minor=intent.amount,
         currency=intent.currency.upper(),
         generation=_number(metadata.get("generation")) or 0,
-        order_id=metadata.get("order_id"),
+        order_id=order_id_of(intent),
         customer_id=metadata.get("customer_id", ""),
         placed_at=_number(metadata.get("placed_at")),
         payment_method=_id_of(getattr(intent, "payment_method", None)),
@@ -64,6 +64,7 @@ def found_refund(refund: stripe.Refund) -> FoundRefund:
         pending_reason=getattr(refund, "pending_reason", None) if is_pending else None,
         attempt=int(attempt) if is_attempt else 1,
         created=getattr(refund, "created", 0),
+        refund_id=metadata_of(refund).get("refund_id"),
     )
 
 
