@@ -31,7 +31,7 @@ from onecharge.payments.refund_rules import Refund, alarm_of_pending
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from ops import schedule
 from ops.facts import Facts, RefundFacts
-from ops.findings import EMIT_AGAIN, REFUND_BY_HAND, Cause, Finding, Move, Severity, broken, waits
+from ops.findings import EMIT_AGAIN, REFUND_BY_HAND, Diagnosis, Finding, Move, Severity, broken, waits
 from ops.output import time_of
 from ops.resolutions import STUCK_IF_GONE, has_outcome_for
 
@@ -41,7 +41,7 @@ def diagnose(facts: Facts) -> list[Finding]:
     found = [finding for rule in RULES for finding in rule(facts)]
     if not found:
         status = facts.order.status if facts.order else None
-        cause = Cause.DECLINED if status is OrderStatus.PAYMENT_DECLINED else Cause.ENDED
+        cause = Diagnosis.DECLINED if status is OrderStatus.PAYMENT_DECLINED else Diagnosis.ENDED
         found = [Finding(cause=cause, severity=Severity.FINE, detail=f"the order is {status}")]
     named = [replace(each, fix=_with_names(each.fix, facts) if each.fix else None) for each in found]
     return sorted(named, key=lambda finding: -finding.severity.value)
@@ -59,13 +59,13 @@ def _with_names(fix: str, facts: Facts) -> str:
 
 def _existence(facts: Facts) -> Iterator[Finding]:
     if facts.order_error is not None:
-        yield broken(Cause.ORDER_UNREADABLE, facts.order_error)
+        yield broken(Diagnosis.ORDER_UNREADABLE, facts.order_error)
     elif facts.order is None and (facts.payment or facts.stripe.intents):
         row = [f"the row is {facts.payment.state}"] if facts.payment else []
         intents = [f"{each.intent.payment_intent_id} is {each.intent.status}" for each in facts.stripe.intents]
-        yield broken(Cause.ORDER_LOST, "; ".join([*row, *intents]))
+        yield broken(Diagnosis.ORDER_LOST, "; ".join([*row, *intents]))
     elif facts.order is None:
-        yield broken(Cause.NO_SUCH_ORDER)
+        yield broken(Diagnosis.NO_SUCH_ORDER)
 
 
 def _seam(facts: Facts) -> Iterator[Finding]:
@@ -75,10 +75,10 @@ def _seam(facts: Facts) -> Iterator[Finding]:
         return
     if order.money_differs_from(payment) and order.status is not OrderStatus.CANCELED:  # Else a person has ended it.
         of_row = f"the payment {as_money(payment.amount_minor, payment.currency)}, {payment.state}"
-        yield broken(Cause.OTHER_ORDER, f"the order is {as_money(order.amount_minor, order.currency)}, {of_row}")
+        yield broken(Diagnosis.OTHER_ORDER, f"the order is {as_money(order.amount_minor, order.currency)}, {of_row}")
     elif payment.revision < order.payment_revision:
         seen = f"its revision is {payment.revision}, the order has seen {order.payment_revision}"
-        yield broken(Cause.ROW_OLDER, seen)
+        yield broken(Diagnosis.ROW_OLDER, seen)
 
 
 def _stripe(facts: Facts) -> Iterator[Finding]:
@@ -87,31 +87,31 @@ def _stripe(facts: Facts) -> Iterator[Finding]:
         return
     if failure is not None:
         is_ours = ANSWERS[failure.kind].charge_alarm
-        cause = Cause.STRIPE_KEY_REFUSED if is_ours else Cause.STRIPE_UNAVAILABLE
+        cause = Diagnosis.STRIPE_KEY_REFUSED if is_ours else Diagnosis.STRIPE_UNAVAILABLE
         yield broken(cause, f"{failure.kind}" + (f": {failure.message}" if failure.message else ""))
     elif not facts.stripe.is_complete:
-        yield broken(Cause.LOOKUP_INCOMPLETE)
+        yield broken(Diagnosis.LOOKUP_INCOMPLETE)
     elif (row := facts.payment) and row.state in STUCK_IF_GONE and (named := row.payment_intent_id):
         shown = {each.intent.payment_intent_id for each in facts.stripe.intents}
-        yield from [] if named in shown else [broken(Cause.PAYMENT_INTENT_UNKNOWN, named)]
+        yield from [] if named in shown else [broken(Diagnosis.PAYMENT_INTENT_UNKNOWN, named)]
 
 
 def _dead_letters(facts: Facts) -> Iterator[Finding]:
     for letter in facts.dead_letters:
         detail = f"{letter.dlq}: {letter.event_type or 'no event'}: {letter.reason}"
-        yield broken(Cause.DEAD_LETTER, detail, message_id=letter.message_id)
+        yield broken(Diagnosis.DEAD_LETTER, detail, message_id=letter.message_id)
 
 
 def _failed_records(facts: Facts) -> Iterator[Finding]:
     for record in facts.failed_records:
         detail = f"{record.table}, since {record.since}: {record.reason}"
-        yield broken(Cause.UNPUBLISHABLE, detail, key=record.key)
+        yield broken(Diagnosis.UNPUBLISHABLE, detail, key=record.key)
 
 
 def _unread(facts: Facts) -> Iterator[Finding]:
     if _is_waiting(facts):
         for each in facts.unread:
-            yield broken(Cause.NOT_READ, f"{each.source}: mapping {each.uuid}", uuid=each.uuid)
+            yield broken(Diagnosis.NOT_READ, f"{each.source}: mapping {each.uuid}", uuid=each.uuid)
 
 
 def _is_waiting(facts: Facts) -> bool:
@@ -134,16 +134,16 @@ def _unclaimed(facts: Facts) -> Iterator[Finding]:
         first = facts.stripe.intents[0].intent
         harmless = "nothing is needed: a worker that finds the order's PaymentIntent charges nothing again"
         fix = None if facts.stripe.succeeded else harmless
-        yield broken(Cause.ROW_LOST, f"{first.payment_intent_id} is {first.status}", again, fix=fix)
+        yield broken(Diagnosis.ROW_LOST, f"{first.payment_intent_id} is {first.status}", again, fix=fix)
         return
     if any(letter.dlq == "PaymentsDlq" for letter in facts.dead_letters):
         return  # Its message is there, and said to be.
     if any(record.table == "OrdersTable" for record in facts.failed_records):
         return  # The same of its record.
     if facts.now - since < schedule.OUTCOME_SECONDS:
-        yield waits(Cause.NOT_CLAIMED_YET, "", Move("publish_events, then charge_order", again.until))
+        yield waits(Diagnosis.NOT_CLAIMED_YET, "", Move("publish_events, then charge_order", again.until))
     else:
-        yield broken(Cause.NOT_CLAIMED, "", again)
+        yield broken(Diagnosis.NOT_CLAIMED, "", again)
 
 
 def _is_unclaimed(facts: Facts) -> bool:
@@ -167,10 +167,10 @@ def _unfinished(facts: Facts) -> Iterator[Finding]:
         return
     if payment.is_overdue(facts.now) and payment.state is PaymentState.PENDING:
         since = max(payment.attempt_claimed_at, payment.cancel_requested_at or 0)
-        yield broken(Cause.OVERDUE, f"since {time_of(since)}")
+        yield broken(Diagnosis.OVERDUE, f"since {time_of(since)}")
     if payment.cancel_requested_at is not None:
         detail = f"requested {time_of(payment.cancel_requested_at)}"
-        yield waits(Cause.CANCELING, detail, _reconciliation(facts, "reconcile", visited=payment))
+        yield waits(Diagnosis.CANCELING, detail, _reconciliation(facts, "reconcile", visited=payment))
     elif payment.state is PaymentState.PENDING:
         yield _pending(facts, payment)
 
@@ -178,7 +178,7 @@ def _unfinished(facts: Facts) -> Iterator[Finding]:
 def _pending(facts: Facts, payment: Payment) -> Finding:
     """A row that is PENDING, and whose attempt Stripe has not decided."""
     if facts.now < payment.lease_expires_at:
-        return waits(Cause.IN_PROGRESS, "", Move("the lease's owner", payment.lease_expires_at))
+        return waits(Diagnosis.IN_PROGRESS, "", Move("the lease's owner", payment.lease_expires_at))
     own, message = facts.stripe.of(payment.payment_intent_id), facts.row.get("stripe_message")
     seen = [
         "the last worker died with the lease" if payment.lease_owner is not None else "",
@@ -188,14 +188,14 @@ def _pending(facts: Facts, payment: Payment) -> Finding:
     detail = "; ".join(filter(None, seen))
     if payment.refused_at is not None:
         until = payment.refused_at + REFUSED_SECONDS + schedule.next_delivery(payment) - payment.claimed_at
-        return broken(Cause.REQUEST_REFUSED, detail, Move("charge_order", until))
+        return broken(Diagnosis.REQUEST_REFUSED, detail, Move("charge_order", until))
     if facts.now < schedule.unattended_at(payment):
         delivery = Move("charge_order, when its message is delivered again", schedule.next_delivery(payment))
-        return waits(Cause.BACKING_OFF, detail, delivery)
+        return waits(Diagnosis.BACKING_OFF, detail, delivery)
     if facts.order is None or facts.order.status not in WAITING:
-        return broken(Cause.ABANDONED, detail, fix="the order does not wait: see what else is found")
+        return broken(Diagnosis.ABANDONED, detail, fix="the order does not wait: see what else is found")
     again = _republication(facts, facts.order.waiting_since.timestamp(), "republish publishes it again")
-    return broken(Cause.ABANDONED, detail, again)
+    return broken(Diagnosis.ABANDONED, detail, again)
 
 
 def _republication(facts: Facts, since: float, mover: str) -> Move:
@@ -215,13 +215,13 @@ def _is_decided_at_stripe(facts: Facts, payment: Payment) -> bool:
 
 # ---------------------------------------------------------------- row and Stripe
 
-_CAUSES: Mapping[Discrepancy | str, Cause] = {
-    Discrepancy.PAID_TWICE: Cause.PAID_TWICE,
-    Discrepancy.PAID_AFTER_CANCEL: Cause.PAID_AFTER_CANCEL,
-    Discrepancy.MONEY_DIFFERS: Cause.MONEY_DIFFERS,
-    Discrepancy.REVERSED: Cause.REVERSED,
-    Discrepancy.LOST_ROW: Cause.ROW_LOST,
-    Discrepancy.WITHOUT_ROW: Cause.ROW_LOST,
+_CAUSES: Mapping[Discrepancy | str, Diagnosis] = {
+    Discrepancy.PAID_TWICE: Diagnosis.PAID_TWICE,
+    Discrepancy.PAID_AFTER_CANCEL: Diagnosis.PAID_AFTER_CANCEL,
+    Discrepancy.MONEY_DIFFERS: Diagnosis.MONEY_DIFFERS,
+    Discrepancy.REVERSED: Diagnosis.REVERSED,
+    Discrepancy.LOST_ROW: Diagnosis.ROW_LOST,
+    Discrepancy.WITHOUT_ROW: Diagnosis.ROW_LOST,
 }
 """Those with a cause of their own. The payment service itself corrects the others, and its words say how."""
 
@@ -230,9 +230,9 @@ def _discrepancies(facts: Facts) -> Iterator[Finding]:
     payment = facts.payment
     succeeded = [each.intent.payment_intent_id for each in facts.stripe.succeeded if not each.is_returned]
     if len(succeeded) > 1:
-        yield broken(Cause.PAID_TWICE, ", ".join(succeeded), order_id=facts.order_id)
+        yield broken(Diagnosis.PAID_TWICE, ", ".join(succeeded), order_id=facts.order_id)
     elif succeeded and _is_paid_although_canceled(facts):
-        yield broken(Cause.PAID_AFTER_CANCEL, f"{succeeded[0]}; the row is SUCCEEDED", fix=REFUND_BY_HAND)
+        yield broken(Diagnosis.PAID_AFTER_CANCEL, f"{succeeded[0]}; the row is SUCCEEDED", fix=REFUND_BY_HAND)
     for each in facts.stripe.intents:
         if payment is not None and each.intent.payment_intent_id == payment.payment_intent_id:
             yield from _of_own(facts, payment, each.intent)
@@ -287,7 +287,7 @@ def _differs(facts: Facts, intent: StripeIntent, how: Discrepancy | str) -> Find
     move = _reconciliation(facts, "reconcile, by Stripe's event or the row", visited=visited)
     if how in _CAUSES:
         return broken(_CAUSES[how], f"{shown}; {row}", move)
-    return broken(Cause.STRIPE_DIFFERS, f"{shown}; {row}; {how}", move)
+    return broken(Diagnosis.STRIPE_DIFFERS, f"{shown}; {row}; {how}", move)
 
 
 # ---------------------------------------------------------------- the row has an outcome
@@ -306,10 +306,10 @@ def _outcome(facts: Facts) -> Iterator[Finding]:
     again = _republication(facts, order.waiting_since.timestamp(), mover) if order.status in WAITING else None
     if _is_on_its_way(facts, payment.finalized_at, payment.last_emitted_at):
         until = again.until if again else None
-        yield waits(Cause.OUTCOME_ON_ITS_WAY, detail, Move("publish_events, then update_order", until))
+        yield waits(Diagnosis.OUTCOME_ON_ITS_WAY, detail, Move("publish_events, then update_order", until))
     else:
         yield broken(
-            Cause.OUTCOME_NOT_APPLIED, detail, again, fix=None if again else EMIT_AGAIN, order_id=order.order_id
+            Diagnosis.OUTCOME_NOT_APPLIED, detail, again, fix=None if again else EMIT_AGAIN, order_id=order.order_id
         )
 
 
@@ -325,7 +325,7 @@ def _authentication(facts: Facts) -> Iterator[Finding]:
     until = (payment.finalized_at or payment.claimed_at) + facts.requires_action_seconds
     move = Move("the customer; then reconcile", until + schedule.RECONCILE_EVERY_SECONDS)
     detail = f"{payment.payment_intent_id}; after that it is declined, and another card can be tried"
-    yield waits(Cause.AUTHENTICATION_AWAITED, detail, move)
+    yield waits(Diagnosis.AUTHENTICATION_AWAITED, detail, move)
 
 
 def _review(facts: Facts) -> Iterator[Finding]:
@@ -340,7 +340,7 @@ def _review(facts: Facts) -> Iterator[Finding]:
     reason = facts.row.get("decline_code") or "no reason is stored"
     message = facts.row.get("stripe_message")
     detail = f"reason: {reason}" + (f"; Stripe said: {message}" if message else "")
-    yield broken(Cause.NEEDS_REVIEW, detail, order_id=facts.order_id)
+    yield broken(Diagnosis.NEEDS_REVIEW, detail, order_id=facts.order_id)
 
 
 # ---------------------------------------------------------------- afterwards, and around it
@@ -352,12 +352,12 @@ def _disputes(facts: Facts) -> Iterator[Finding]:
         if dispute.status not in CLOSED_DISPUTES:
             until = getattr(getattr(dispute, "evidence_details", None), "due_by", None)
             detail = f"{dispute.id}: {dispute.reason}, {as_money(dispute.amount, intent.currency)}, {dispute.status}"
-            yield broken(Cause.DISPUTED, detail, Move("you", until))
+            yield broken(Diagnosis.DISPUTED, detail, Move("you", until))
     stored = facts.row.get("dispute_status")
     if not disputes and stored is not None and stored not in CLOSED_DISPUTES:
-        yield broken(Cause.DISPUTED, f"the row says: {stored}")
+        yield broken(Diagnosis.DISPUTED, f"the row says: {stored}")
     if suspicion := facts.row.get("fraud_suspicion"):
-        yield broken(Cause.FRAUD_SUSPECTED, f"the row says: {suspicion}")
+        yield broken(Diagnosis.FRAUD_SUSPECTED, f"the row says: {suspicion}")
 
 
 def _jobs(facts: Facts) -> Iterator[Finding]:
@@ -365,11 +365,11 @@ def _jobs(facts: Facts) -> Iterator[Finding]:
     payment, late = facts.payment, facts.now - ROUND_OVERDUE_SECONDS
     if _is_waiting(facts) and facts.republish is not None and facts.republish.round_at < late:
         detail = f"republish began its last round {time_of(facts.republish.round_at)}"
-        yield broken(Cause.JOB_STOPPED, detail, function="RepublishFunction")
+        yield broken(Diagnosis.JOB_STOPPED, detail, function="RepublishFunction")
     is_unfinished = payment is not None and payment.state in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION)
     if is_unfinished and facts.reconcile is not None and facts.reconcile.round_completed_at < late:
         detail = f"reconcile completed its last round {time_of(facts.reconcile.round_completed_at)}"
-        yield broken(Cause.JOB_STOPPED, detail, function="ReconcileFunction")
+        yield broken(Diagnosis.JOB_STOPPED, detail, function="ReconcileFunction")
 
 
 # ---------------------------------------------------------------- refunds
@@ -390,9 +390,9 @@ def _refund_at_stripe(facts: Facts, refund: RefundFacts) -> Iterator[Finding]:
     shown = ", ".join(f"{each.stripe_refund_id} is {each.status}" for each in refund.found)
     if discrepancy in (RefundDiscrepancy.RETURNED, RefundDiscrepancy.LOST_ROW):
         detail = f"{refund.refund_id}: {shown} ({refund.found[0].failure_reason})"
-        yield broken(Cause.REFUND_RETURNED, detail, _reconciliation(facts, "reconcile, by Stripe's event"))
+        yield broken(Diagnosis.REFUND_RETURNED, detail, _reconciliation(facts, "reconcile, by Stripe's event"))
     elif discrepancy is not RefundDiscrepancy.NONE:
-        yield broken(Cause.REFUND_DIFFERS, f"{refund.refund_id}: {discrepancy}: {shown}")
+        yield broken(Diagnosis.REFUND_DIFFERS, f"{refund.refund_id}: {discrepancy}: {shown}")
 
 
 def _refund_waits(facts: Facts, refund: RefundFacts) -> Iterator[Finding]:
@@ -405,9 +405,9 @@ def _refund_waits(facts: Facts, refund: RefundFacts) -> Iterator[Finding]:
     if refund.row and refund.row.key_spent_at is not None:
         detail += "; its key is spent: it is looked up, and not sent"
     if facts.now - since > DAY_SECONDS:
-        yield broken(Cause.REFUND_WAITS, detail, again)
+        yield broken(Diagnosis.REFUND_WAITS, detail, again)
     else:
-        yield waits(Cause.REFUND_WAITS, detail, again)
+        yield waits(Diagnosis.REFUND_WAITS, detail, again)
 
 
 def _refund_ended(facts: Facts, refund: RefundFacts, row: Refund) -> Iterator[Finding]:
@@ -415,12 +415,12 @@ def _refund_ended(facts: Facts, refund: RefundFacts, row: Refund) -> Iterator[Fi
     order_id, refund_id = facts.order_id, refund.refund_id
     if row.state is RefundState.NEEDS_REVIEW:
         yield broken(
-            Cause.REFUND_NEEDS_REVIEW, f"{refund_id}: {row.failure_code}", order_id=order_id, refund_id=refund_id
+            Diagnosis.REFUND_NEEDS_REVIEW, f"{refund_id}: {row.failure_code}", order_id=order_id, refund_id=refund_id
         )
     elif row.state is RefundState.FAILED:
-        yield broken(Cause.REFUND_FAILED, f"{refund_id}: {row.failure_code}")
+        yield broken(Diagnosis.REFUND_FAILED, f"{refund_id}: {row.failure_code}")
     elif alarm_of_pending(row.pending_reason):
-        yield broken(Cause.REFUND_HELD, f"{refund_id}: {row.pending_reason}")
+        yield broken(Diagnosis.REFUND_HELD, f"{refund_id}: {row.pending_reason}")
     if requested is None:
         return
     outcome = REFUND_OUTCOMES[REFUND_EVENT_TYPES[row.state]]
@@ -428,15 +428,15 @@ def _refund_ended(facts: Facts, refund: RefundFacts, row: Refund) -> Iterator[Fi
         return
     detail = f"{refund_id}: the row is {row.state}, the request {requested.status}"
     if _is_on_its_way(facts, row.finalized_at, row.last_emitted_at):
-        yield waits(Cause.REFUND_OUTCOME_NOT_APPLIED, detail, Move("publish_events, then update_order"))
+        yield waits(Diagnosis.REFUND_OUTCOME_NOT_APPLIED, detail, Move("publish_events, then update_order"))
         return
-    fix = Cause.REFUND_OUTCOME_NOT_APPLIED.fix
+    fix = Diagnosis.REFUND_OUTCOME_NOT_APPLIED.fix
     if requested.status is not RefundState.PENDING and row.state is not RefundState.NEEDS_REVIEW:
         # republish asks only for refunds that are PENDING. This resolution says what the row says already.
         resolution = "refund-made" if row.state is RefundState.SUCCEEDED else "refund-failed"
         again = "python -m ops review resolve {order_id} --refund {refund_id}"
         fix += f" Else {again} --as {resolution} --reason …"
-    yield broken(Cause.REFUND_OUTCOME_NOT_APPLIED, detail, fix=fix, order_id=order_id, refund_id=refund_id)
+    yield broken(Diagnosis.REFUND_OUTCOME_NOT_APPLIED, detail, fix=fix, order_id=order_id, refund_id=refund_id)
 
 
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (

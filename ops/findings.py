@@ -25,7 +25,7 @@ class Severity(Enum):
     """A person has to act, or has to know."""
 
 
-class Cause(Enum):
+class Diagnosis(Enum):
     """What is found, in one sentence, and what fixes it. The names are stable, for scripts.
 
     In a command `$(RepublishFunction)` is a resource of the stack, `{order_id}` a value of the finding.
@@ -158,7 +158,7 @@ class Move:
 class Finding:
     """One thing that is found about one order."""
 
-    cause: Cause
+    cause: Diagnosis
     severity: Severity
     detail: str = ""
     """What makes it this order's: ids, times, reasons."""
@@ -168,13 +168,13 @@ class Finding:
     """The command that fixes it, or what a person does."""
 
 
-def waits(cause: Cause, detail: str, move: Move) -> Finding:
+def waits(cause: Diagnosis, detail: str, move: Move) -> Finding:
     """It ends by itself."""
     return Finding(cause=cause, severity=Severity.WAITS, detail=detail, next=move)
 
 
 def broken(
-    cause: Cause, detail: str = "", move: Move | None = None, *, fix: str | None = None, **values: str
+    cause: Diagnosis, detail: str = "", move: Move | None = None, *, fix: str | None = None, **values: str
 ) -> Finding:
     """A person has to act, or has to know.
 

@@ -104,7 +104,7 @@ def sync(event: StripeEvent, tools: Tools) -> None:
     if order_id is None:
         tools.instruments.count("EventWithoutOrder")
         return
-    if event.refund is None or event.refund.has_failed:
+    if event.payment_intent_id is not None and (event.refund is None or event.refund.has_failed):
         # Before the refund's own row: once that says FAILED, nothing else lowers the sum.
         sync_payment(order_id, event, tools)
     if event.refund is not None:
@@ -150,14 +150,19 @@ def _shows_nothing_new(event: StripeEvent, payment: Payment | None, tools: Tools
     """Whether the row says already what the event shows."""
     if event.intent is not None:
         return compare(payment, event.intent, tools) is Discrepancy.NONE
-    is_own = payment is not None and payment.payment_intent_id == event.payment_intent_id
-    return is_own and payment is not None and payment.amount_refunded_minor == event.amount_refunded_minor
+    own = _if_of(event.payment_intent_id, payment)
+    return own is not None and own.amount_refunded_minor == event.amount_refunded_minor
+
+
+def _if_of(payment_intent_id: str | None, payment: Payment | None) -> Payment | None:
+    """The row, if it names this PaymentIntent."""
+    return payment if payment is not None and payment.payment_intent_id == payment_intent_id else None
 
 
 def look(order_id: str, event: StripeEvent, payment: Payment | None, tools: Tools) -> StripeIntent | None:
     """The event's PaymentIntent as it is now, with what followed its charge; None if it says nothing of the order."""
     intent = retrieve(str(event.payment_intent_id), tools)
-    if intent is None and payment is not None and payment.payment_intent_id == event.payment_intent_id:
+    if intent is None and _if_of(event.payment_intent_id, payment):
         # The event and the row name it: our API key belongs to another account.
         raise EventDeferred(_UNKNOWN, cause=Cause.STRIPE_ACCOUNT)
     if intent is None:
@@ -176,9 +181,9 @@ def with_what_followed(
     Args:
         event: that has to be read, if there is one: it may be about them.
     """
-    is_own = payment is not None and payment.is_of(intent)
+    own = _if_of(intent.payment_intent_id, payment)
     # A PENDING row may stand for a lost one, which knew of refunds and disputes. A review may be closed by now.
-    is_known = is_own and payment is not None and payment.state is not PaymentState.PENDING and not intent.review
+    is_known = own is not None and own.state is not PaymentState.PENDING and not intent.review
     is_about_them = event is not None and event.intent is None
     if intent.status != "succeeded" or (is_known and not is_about_them):
         return intent
@@ -186,7 +191,7 @@ def with_what_followed(
     if not after.is_fraud_known and event is not None and event.is_about_fraud:
         why = "the API key may not read early fraud warnings, or reviews: what the event says is stored"
         tools.report("FraudNotRead", Cause.STRIPE_ACCOUNT, why, payment, intent)
-    was_warned = is_own and payment is not None and payment.fraud_suspicion == EARLY_FRAUD_WARNING
+    was_warned = own is not None and own.fraud_suspicion == EARLY_FRAUD_WARNING
     if not after.is_fraud_known and (was_warned or (event is not None and event.is_warning)):
         after = replace(after, fraud_suspicion=EARLY_FRAUD_WARNING)
     return replace(intent, after_charge=after)
@@ -273,9 +278,9 @@ def correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools:
     if cause := CAUSES.get(discrepancy):
         tools.report(f"Discrepancy.{discrepancy.name}", cause, discrepancy, payment, intent, order_id=order_id)
     final = final_after(discrepancy, intent, payment) if payment else None
-    is_own = payment is not None and payment.is_of(intent)
+    own = _if_of(intent.payment_intent_id, payment)
     before, after = payment.after_charge if payment else AfterCharge(), intent.after_charge
-    if after and (payment is None or is_own or final):
+    if after and (payment is None or own or final):
         _report_what_followed(order_id, before, after, intent, tools)
     if payment and final:
         _write(payment, final, tools)
@@ -287,9 +292,9 @@ def correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools:
             return _expire(order_id, payment, intent, tools)
         case Discrepancy.PAID_AFTER_CANCEL if payment:
             refund_canceled_order(payment, intent, tools)
-    if payment and is_own and after and after != before:
+    if own and after and after != before:
         # The order shows the refunds and the disputes of its own PaymentIntent only.
-        if tools.payments.record_after_charge(payment, after, now=tools.instruments.now()):
+        if tools.payments.record_after_charge(own, after, now=tools.instruments.now()):
             tools.instruments.count("AfterChargeRecorded")
         return True
     return False

@@ -113,7 +113,7 @@ class StripeGateway:
         try:
             intent = self.client.v1.payment_intents.create(parameters, options)
         except stripe.StripeError as error:
-            return _response_of(error)
+            return _as_failed(error)
         if not metadata.items() <= metadata_of(intent).items():
             return StripeResponse(failure=Failure(ResponseKind.OTHER_OBJECT))
         return StripeResponse(found=found_intent(intent), is_replay=is_replayed(intent))
@@ -126,26 +126,26 @@ class StripeGateway:
         try:
             intent = self.client.v1.payment_intents.confirm(str(payment.payment_intent_id), parameters, options)
         except stripe.StripeError as error:
-            return _response_of(error, payment.payment_intent_id)
-        return _response_for(payment.payment_intent_id, intent)
+            return _as_failed(error, payment.payment_intent_id)
+        return _as_shown(payment.payment_intent_id, intent)
 
     def retrieve(self, payment_intent_id: str) -> StripeResponse[StripeIntent]:
         """The PaymentIntent as it is now, with its latest charge: an update clears the PaymentIntent's last error."""
         try:
             intent = self.client.v1.payment_intents.retrieve(payment_intent_id, {"expand": ["latest_charge"]})
         except stripe.StripeError as error:
-            return _response_of(error, payment_intent_id)
-        return _response_for(payment_intent_id, intent)
+            return _as_failed(error, payment_intent_id)
+        return _as_shown(payment_intent_id, intent)
 
     def cancel(self, payment_intent_id: str, reason: CancelReason) -> StripeResponse[StripeIntent]:
         """Cancel it; returns its final status, which may be `succeeded` if it is too late. Idempotent."""
         try:
             intent = self.client.v1.payment_intents.cancel(payment_intent_id, {"cancellation_reason": reason.value})
         except stripe.StripeError as error:
-            response = _response_of(error, payment_intent_id)
+            response = _as_failed(error, payment_intent_id)
             refused = response.failure and response.failure.kind is ResponseKind.UNEXPECTED_STATE
             return self.retrieve(payment_intent_id) if refused else response
-        return _response_for(payment_intent_id, intent)
+        return _as_shown(payment_intent_id, intent)
 
     def card_of(self, payment_method: str) -> str | None:
         """The fingerprint of its card, by which two PaymentMethods are known as the same. Raises stripe.StripeError."""
@@ -389,14 +389,14 @@ def _ids_of(order_id: str, intents: Iterable[stripe.PaymentIntent]) -> list[str]
     return [intent.id for intent in intents if metadata_of(intent).get("order_id") == order_id]
 
 
-def _response_for(payment_intent_id: str | None, intent: Any) -> StripeResponse[StripeIntent]:
+def _as_shown(payment_intent_id: str | None, intent: Any) -> StripeResponse[StripeIntent]:
     """The PaymentIntent that was asked for; another one would pay this order with another order's money."""
     if getattr(intent, "id", None) != payment_intent_id:
         return StripeResponse(failure=Failure(ResponseKind.OTHER_OBJECT))
     return StripeResponse(found=found_intent(intent), is_replay=is_replayed(intent))
 
 
-def _response_of(error: stripe.StripeError, payment_intent_id: str | None = None) -> StripeResponse[StripeIntent]:
+def _as_failed(error: stripe.StripeError, payment_intent_id: str | None = None) -> StripeResponse[StripeIntent]:
     """The failure, and the PaymentIntent inside it, if it is the one that was asked for."""
     failure = classify(error)
     inside = failure.payment_intent

@@ -23,7 +23,7 @@ from ops.diagnosis import diagnose
 from ops.dlq_letters import DeadLetter
 from ops.facts import Facts, IntentFacts, RefundFacts, StripeFacts, Unread
 from ops.failed_records import FailedRecord
-from ops.findings import Cause, Finding, Severity
+from ops.findings import Diagnosis, Finding, Severity
 from ops.story import story
 from tests.shop import builders
 from tests.shop.builders import ORDER_ID, T0
@@ -107,37 +107,37 @@ outcome = partial(case, Status.PENDING, S.SUCCEEDED, DONE)
 paid = partial(case, Status.PAID, S.SUCCEEDED)
 authenticating = partial(case, Status.REQUIRES_ACTION, S.REQUIRES_ACTION)
 
-HEALTHY: dict[str, tuple[Facts, Cause, Severity]] = {
-    "paid": (paid(DONE), Cause.ENDED, FINE),
+HEALTHY: dict[str, tuple[Facts, Diagnosis, Severity]] = {
+    "paid": (paid(DONE), Diagnosis.ENDED, FINE),
     "canceled": (
         case(Status.CANCELED, S.CANCELED, intent("canceled", cancellation_reason="requested_by_customer")),
-        Cause.ENDED,
+        Diagnosis.ENDED,
         FINE,
     ),
     "canceled, charged, and refunded": (
         case(Status.CANCELED, S.SUCCEEDED, replace(DONE, refunds=(REFUNDED,))),
-        *(Cause.ENDED, FINE),
+        *(Diagnosis.ENDED, FINE),
     ),
     "canceled by a person, and of a lost order's money, which is refunded": (
         case(Status.CANCELED, S.SUCCEEDED, replace(DONE, refunds=(REFUNDED,)), of_order={"amount_minor": 9}),
-        *(Cause.ENDED, FINE),
+        *(Diagnosis.ENDED, FINE),
     ),
-    "declined": (case(Status.PAYMENT_DECLINED, S.DECLINED, DECLINED), Cause.DECLINED, FINE),
-    "just stored": (stored(age=5), Cause.NOT_CLAIMED_YET, WAITS),
-    "a worker has it": (pending(OPEN, age=5, of_row=LEASED), Cause.IN_PROGRESS, WAITS),
-    "it backs off": (pending(OPEN, age=MINUTE, of_row=FREE), Cause.BACKING_OFF, WAITS),
+    "declined": (case(Status.PAYMENT_DECLINED, S.DECLINED, DECLINED), Diagnosis.DECLINED, FINE),
+    "just stored": (stored(age=5), Diagnosis.NOT_CLAIMED_YET, WAITS),
+    "a worker has it": (pending(OPEN, age=5, of_row=LEASED), Diagnosis.IN_PROGRESS, WAITS),
+    "it backs off": (pending(OPEN, age=MINUTE, of_row=FREE), Diagnosis.BACKING_OFF, WAITS),
     "a second attempt is on its way": (
         case(Status.PENDING, S.DECLINED, DECLINED, of_order=SECOND, of_row={"declined_charge_id": "ch_1"}),
-        Cause.NOT_CLAIMED_YET,
+        Diagnosis.NOT_CLAIMED_YET,
         WAITS,
     ),
-    "Stripe is processing": (pending(intent("processing"), age=MINUTE, of_row=FREE), Cause.BACKING_OFF, WAITS),
-    "a worker died with the lease": (pending(OPEN, age=2 * MINUTE, of_row=DEAD), Cause.BACKING_OFF, WAITS),
-    "the customer authenticates": (authenticating(AUTHENTICATES), Cause.AUTHENTICATION_AWAITED, WAITS),
-    "the outcome is on its way": (outcome(of_row={"finalized_at": NOW - 5}), Cause.OUTCOME_ON_ITS_WAY, WAITS),
+    "Stripe is processing": (pending(intent("processing"), age=MINUTE, of_row=FREE), Diagnosis.BACKING_OFF, WAITS),
+    "a worker died with the lease": (pending(OPEN, age=2 * MINUTE, of_row=DEAD), Diagnosis.BACKING_OFF, WAITS),
+    "the customer authenticates": (authenticating(AUTHENTICATES), Diagnosis.AUTHENTICATION_AWAITED, WAITS),
+    "the outcome is on its way": (outcome(of_row={"finalized_at": NOW - 5}), Diagnosis.OUTCOME_ON_ITS_WAY, WAITS),
     "a person has it canceled": (
         case(Status.NEEDS_REVIEW, S.PENDING, OPEN, of_row={"cancel_requested_at": NOW - MINUTE}),
-        Cause.CANCELING,
+        Diagnosis.CANCELING,
         WAITS,
     ),
     "it is being canceled": (
@@ -146,108 +146,117 @@ HEALTHY: dict[str, tuple[Facts, Cause, Severity]] = {
             of_order={"cancel_requested_at": iso(MINUTE)},
             of_row={"cancel_requested_at": NOW - MINUTE},
         ),
-        *(Cause.CANCELING, WAITS),
+        *(Diagnosis.CANCELING, WAITS),
     ),
 }
 
-SICK: dict[str, tuple[Facts, Cause]] = {
-    "no such order": (case(None, None), Cause.NO_SUCH_ORDER),
-    "the order was lost": (case(None, S.SUCCEEDED, DONE), Cause.ORDER_LOST),
-    "its item breaks the schema": (case(None, None, order_error="amount_minor: missing"), Cause.ORDER_UNREADABLE),
+SICK: dict[str, tuple[Facts, Diagnosis]] = {
+    "no such order": (case(None, None), Diagnosis.NO_SUCH_ORDER),
+    "the order was lost": (case(None, S.SUCCEEDED, DONE), Diagnosis.ORDER_LOST),
+    "its item breaks the schema": (case(None, None, order_error="amount_minor: missing"), Diagnosis.ORDER_UNREADABLE),
     "its message is poison": (
         stored(dead_letters=letter("PaymentsDlq", reason="data.currency: unknown")),
-        Cause.DEAD_LETTER,
+        Diagnosis.DEAD_LETTER,
     ),
-    "its record could not be published": (stored(failed_records=[PUT_ASIDE]), Cause.UNPUBLISHABLE),
-    "its message was received too often": (pending(OPEN, dead_letters=letter("PaymentsDlq")), Cause.DEAD_LETTER),
-    "its row was lost": (stored(OPEN), Cause.ROW_LOST),
-    "its row was lost after it was paid": (case(Status.PAID, None, DONE), Cause.ROW_LOST),
-    "a stream or a queue is not read": (stored(unread=[Unread("OrdersTable", "uuid-1")]), Cause.NOT_READ),
-    "no worker has claimed it": (stored(), Cause.NOT_CLAIMED),
-    "a worker died long ago": (pending(OPEN, of_row={**DEAD, "claimed_at": NOW - HOUR}), Cause.ABANDONED),
-    "no message claims it": (pending(OPEN, of_row=FREE), Cause.ABANDONED),
-    "it is unfinished for a day": (pending(OPEN, age=DAY + 1, of_row=FREE), Cause.OVERDUE),
+    "its record could not be published": (stored(failed_records=[PUT_ASIDE]), Diagnosis.UNPUBLISHABLE),
+    "its message was received too often": (pending(OPEN, dead_letters=letter("PaymentsDlq")), Diagnosis.DEAD_LETTER),
+    "its row was lost": (stored(OPEN), Diagnosis.ROW_LOST),
+    "its row was lost after it was paid": (case(Status.PAID, None, DONE), Diagnosis.ROW_LOST),
+    "a stream or a queue is not read": (stored(unread=[Unread("OrdersTable", "uuid-1")]), Diagnosis.NOT_READ),
+    "no worker has claimed it": (stored(), Diagnosis.NOT_CLAIMED),
+    "a worker died long ago": (pending(OPEN, of_row={**DEAD, "claimed_at": NOW - HOUR}), Diagnosis.ABANDONED),
+    "no message claims it": (pending(OPEN, of_row=FREE), Diagnosis.ABANDONED),
+    "it is unfinished for a day": (pending(OPEN, age=DAY + 1, of_row=FREE), Diagnosis.OVERDUE),
     "Stripe refuses the request": (
         pending(OPEN, age=MINUTE, of_row={"refused_at": NOW - MINUTE}),
-        Cause.REQUEST_REFUSED,
+        Diagnosis.REQUEST_REFUSED,
     ),
-    "Stripe refuses the key": (pending(of_row=FREE, stripe=unknown(ResponseKind.ACCOUNT)), Cause.STRIPE_KEY_REFUSED),
+    "Stripe refuses the key": (
+        pending(of_row=FREE, stripe=unknown(ResponseKind.ACCOUNT)),
+        Diagnosis.STRIPE_KEY_REFUSED,
+    ),
     "Stripe does not know what a wrong key made": (
         pending(of_row={**FREE, "payment_intent_id": "pi_elsewhere"}),
-        Cause.PAYMENT_INTENT_UNKNOWN,
+        Diagnosis.PAYMENT_INTENT_UNKNOWN,
     ),
-    "Stripe does not answer": (pending(of_row=FREE, stripe=unknown(ResponseKind.NO_ANSWER)), Cause.STRIPE_UNAVAILABLE),
+    "Stripe does not answer": (
+        pending(of_row=FREE, stripe=unknown(ResponseKind.NO_ANSWER)),
+        Diagnosis.STRIPE_UNAVAILABLE,
+    ),
     "Stripe has more than was read": (
         paid(stripe=StripeFacts(intents=(DONE,), is_complete=False)),
-        Cause.LOOKUP_INCOMPLETE,
+        Diagnosis.LOOKUP_INCOMPLETE,
     ),
-    "it succeeded, and the row is unfinished": (pending(DONE, of_row=FREE), Cause.STRIPE_DIFFERS),
-    "it succeeded after 3-D Secure": (authenticating(DONE), Cause.STRIPE_DIFFERS),
-    "it succeeded after it was declined": (case(Status.PAYMENT_DECLINED, S.DECLINED, DONE), Cause.STRIPE_DIFFERS),
-    "the outcome is in the DLQ": (outcome(dead_letters=letter("OrderUpdatesDlq")), Cause.DEAD_LETTER),
-    "the outcome is nowhere": (outcome(), Cause.OUTCOME_NOT_APPLIED),
+    "it succeeded, and the row is unfinished": (pending(DONE, of_row=FREE), Diagnosis.STRIPE_DIFFERS),
+    "it succeeded after 3-D Secure": (authenticating(DONE), Diagnosis.STRIPE_DIFFERS),
+    "it succeeded after it was declined": (case(Status.PAYMENT_DECLINED, S.DECLINED, DONE), Diagnosis.STRIPE_DIFFERS),
+    "the outcome is in the DLQ": (outcome(dead_letters=letter("OrderUpdatesDlq")), Diagnosis.DEAD_LETTER),
+    "the outcome is nowhere": (outcome(), Diagnosis.OUTCOME_NOT_APPLIED),
     "the order was restored, and its payment is at a later attempt": (
         case(Status.PAYMENT_DECLINED, S.DECLINED, DECLINED, of_row={"attempt": 2, "declined_charge_id": "ch_1"}),
-        Cause.OUTCOME_NOT_APPLIED,
+        Diagnosis.OUTCOME_NOT_APPLIED,
     ),
-    "the row was restored": (paid(DONE, of_order={"payment_revision": 9}), Cause.ROW_OLDER),
+    "the row was restored": (paid(DONE, of_order={"payment_revision": 9}), Diagnosis.ROW_OLDER),
     "the payment is of a lost order": (
         case(Status.NEEDS_REVIEW, S.SUCCEEDED, DONE, of_order={"amount_minor": 9}),
-        Cause.OTHER_ORDER,
+        Diagnosis.OTHER_ORDER,
     ),
-    "two PaymentIntents succeeded": (paid(DONE, intent("succeeded", "pi_2")), Cause.PAID_TWICE),
+    "two PaymentIntents succeeded": (paid(DONE, intent("succeeded", "pi_2")), Diagnosis.PAID_TWICE),
     "a canceled order was charged": (
         case(Status.CANCELED, S.CANCELED, intent("succeeded", "pi_2")),
-        Cause.PAID_AFTER_CANCEL,
+        Diagnosis.PAID_AFTER_CANCEL,
     ),
     "a canceled order was charged, and its row was written again": (
         case(Status.CANCELED, S.SUCCEEDED, DONE),
-        Cause.PAID_AFTER_CANCEL,
+        Diagnosis.PAID_AFTER_CANCEL,
     ),
     "a person canceled an order of other money, and did not refund it": (
         case(Status.CANCELED, S.SUCCEEDED, DONE, of_order={"amount_minor": 9}),
-        Cause.PAID_AFTER_CANCEL,
+        Diagnosis.PAID_AFTER_CANCEL,
     ),
     "the amount differs": (
         case(Status.NEEDS_REVIEW, S.NEEDS_REVIEW, intent("succeeded", amount_minor=9)),
-        Cause.MONEY_DIFFERS,
+        Diagnosis.MONEY_DIFFERS,
     ),
-    "the row says more than Stripe": (paid(OPEN), Cause.REVERSED),
+    "the row says more than Stripe": (paid(OPEN), Diagnosis.REVERSED),
     "it was canceled at Stripe by hand": (
         pending(intent("canceled", cancellation_reason="fraudulent"), of_row=FREE),
-        Cause.STRIPE_DIFFERS,
+        Diagnosis.STRIPE_DIFFERS,
     ),
     "it was canceled by hand during 3-D Secure": (
         authenticating(intent("canceled", cancellation_reason="duplicate")),
-        Cause.STRIPE_DIFFERS,
+        Diagnosis.STRIPE_DIFFERS,
     ),
-    "the bank declined after 3-D Secure": (authenticating(DECLINED), Cause.STRIPE_DIFFERS),
-    "a decline that was not written": (pending(DECLINED, of_row=FREE), Cause.STRIPE_DIFFERS),
+    "the bank declined after 3-D Secure": (authenticating(DECLINED), Diagnosis.STRIPE_DIFFERS),
+    "a decline that was not written": (pending(DECLINED, of_row=FREE), Diagnosis.STRIPE_DIFFERS),
     "the customer did not authenticate in time": (
         authenticating(AUTHENTICATES, age=13 * HOUR),
-        Cause.STRIPE_DIFFERS,
+        Diagnosis.STRIPE_DIFFERS,
     ),
     "a person has to decide": (
         case(Status.NEEDS_REVIEW, S.NEEDS_REVIEW, OPEN, row={"decline_code": "unexpected status requires_capture"}),
-        Cause.NEEDS_REVIEW,
+        Diagnosis.NEEDS_REVIEW,
     ),
-    "a person's retry was interrupted": (case(Status.NEEDS_REVIEW, S.PENDING, OPEN, of_row=FREE), Cause.NEEDS_REVIEW),
+    "a person's retry was interrupted": (
+        case(Status.NEEDS_REVIEW, S.PENDING, OPEN, of_row=FREE),
+        Diagnosis.NEEDS_REVIEW,
+    ),
     "a person's retry was interrupted, and its row declined an earlier attempt": (
         case(Status.NEEDS_REVIEW, S.DECLINED, DECLINED, of_order=SECOND, of_row={"declined_charge_id": "ch_1"}),
-        Cause.NEEDS_REVIEW,
+        Diagnosis.NEEDS_REVIEW,
     ),
     "no worker has taken its cancellation, and the customer may authenticate": (
         case(Status.CANCELING, S.REQUIRES_ACTION, AUTHENTICATES),
-        Cause.NOT_CLAIMED,
+        Diagnosis.NOT_CLAIMED,
     ),
-    "the charge is disputed": (paid(intent("succeeded", disputes=[DISPUTE])), Cause.DISPUTED),
-    "the row knows of a dispute": (paid(DONE, row={"dispute_status": "needs_response"}), Cause.DISPUTED),
-    "the charge is under review": (paid(DONE, row={"fraud_suspicion": "review"}), Cause.FRAUD_SUSPECTED),
+    "the charge is disputed": (paid(intent("succeeded", disputes=[DISPUTE])), Diagnosis.DISPUTED),
+    "the row knows of a dispute": (paid(DONE, row={"dispute_status": "needs_response"}), Diagnosis.DISPUTED),
+    "the charge is under review": (paid(DONE, row={"fraud_suspicion": "review"}), Diagnosis.FRAUD_SUSPECTED),
     "republish does not run": (
         stored(republish=RepublishCheckpoint(round_at=NOW - 2 * HOUR, part=99)),
-        Cause.JOB_STOPPED,
+        Diagnosis.JOB_STOPPED,
     ),
-    "reconcile does not run": (authenticating(AUTHENTICATES, reconcile=LATE), Cause.JOB_STOPPED),
+    "reconcile does not run": (authenticating(AUTHENTICATES, reconcile=LATE), Diagnosis.JOB_STOPPED),
 }
 
 
@@ -287,7 +296,7 @@ def test_what_is_broken_names_the_cause_and_what_fixes_it() -> None:
 def test_an_outcome_on_its_way_ends_a_review() -> None:
     """No person has to decide what is decided."""
     found = diagnose(case(Status.NEEDS_REVIEW, S.DECLINED, DECLINED, of_row={"finalized_at": NOW - 5}))
-    assert [each.cause for each in found] == [Cause.OUTCOME_ON_ITS_WAY]
+    assert [each.cause for each in found] == [Diagnosis.OUTCOME_ON_ITS_WAY]
 
 
 def test_every_cause_status_and_state_is_tried() -> None:
@@ -296,7 +305,7 @@ def test_every_cause_status_and_state_is_tried() -> None:
     assert {facts.order.status for facts in tried if facts.order} == set(OrderStatus)
     assert {facts.payment.state for facts in tried if facts.payment} == set(PaymentState)
     causes = {each[1] for each in (*HEALTHY.values(), *SICK.values(), *REFUNDS.values())}
-    assert set(Cause) - causes == set()
+    assert set(Diagnosis) - causes == set()
 
 
 def test_any_combination_is_explained() -> None:
@@ -305,7 +314,7 @@ def test_any_combination_is_explained() -> None:
     wrong = []
     for status, state, at_stripe in product(OrderStatus, [None, *PaymentState], [None, *intents]):
         found = diagnose(case(status, state, *([intent(at_stripe)] if at_stripe else [])))
-        is_ended = Cause.ENDED in [each.cause for each in found]
+        is_ended = Diagnosis.ENDED in [each.cause for each in found]
         is_waiting = status in (*WAITING, Status.NEEDS_REVIEW)
         if not found or not all(map(is_complete, found)) or (is_waiting and is_ended):
             wrong.append((status, state, at_stripe, found))
@@ -339,33 +348,37 @@ def of_refund(*facts: Any, **changes: Any) -> Facts:
 
 
 SUCCEEDED = refund("SUCCEEDED")
-REFUNDS: dict[str, tuple[Facts, Cause, Severity]] = {
-    "young": (of_refund(requested("PENDING"), None), Cause.REFUND_WAITS, WAITS),
-    "old": (of_refund(requested("PENDING", 2 * DAY), None), Cause.REFUND_WAITS, BROKEN),
+REFUNDS: dict[str, tuple[Facts, Diagnosis, Severity]] = {
+    "young": (of_refund(requested("PENDING"), None), Diagnosis.REFUND_WAITS, WAITS),
+    "old": (of_refund(requested("PENDING", 2 * DAY), None), Diagnosis.REFUND_WAITS, BROKEN),
     "its key is spent": (
         of_refund(requested("PENDING", 2 * DAY), refund("PENDING", key_spent_at=NOW - DAY)),
-        *(Cause.REFUND_WAITS, BROKEN),
+        *(Diagnosis.REFUND_WAITS, BROKEN),
     ),
-    "returned": (of_refund(requested("SUCCEEDED"), SUCCEEDED, found("failed")), Cause.REFUND_RETURNED, BROKEN),
-    "returned, its row lost": (of_refund(requested("SUCCEEDED"), None, found("failed")), Cause.REFUND_RETURNED, BROKEN),
+    "returned": (of_refund(requested("SUCCEEDED"), SUCCEEDED, found("failed")), Diagnosis.REFUND_RETURNED, BROKEN),
+    "returned, its row lost": (
+        of_refund(requested("SUCCEEDED"), None, found("failed")),
+        Diagnosis.REFUND_RETURNED,
+        BROKEN,
+    ),
     "several": (
         of_refund(requested("SUCCEEDED"), SUCCEEDED, found("succeeded"), found("succeeded", "re_2")),
-        *(Cause.REFUND_DIFFERS, BROKEN),
+        *(Diagnosis.REFUND_DIFFERS, BROKEN),
     ),
-    "failed": (of_refund(requested("FAILED"), refund("FAILED", failure_code="x")), Cause.REFUND_FAILED, BROKEN),
+    "failed": (of_refund(requested("FAILED"), refund("FAILED", failure_code="x")), Diagnosis.REFUND_FAILED, BROKEN),
     "held": (
         of_refund(requested("SUCCEEDED"), refund("SUCCEEDED", pending_reason="insufficient_funds")),
-        *(Cause.REFUND_HELD, BROKEN),
+        *(Diagnosis.REFUND_HELD, BROKEN),
     ),
-    "in review": (of_refund(requested("NEEDS_REVIEW"), refund("NEEDS_REVIEW")), Cause.REFUND_NEEDS_REVIEW, BROKEN),
-    "its outcome is lost": (of_refund(requested("PENDING"), SUCCEEDED), Cause.REFUND_OUTCOME_NOT_APPLIED, BROKEN),
+    "in review": (of_refund(requested("NEEDS_REVIEW"), refund("NEEDS_REVIEW")), Diagnosis.REFUND_NEEDS_REVIEW, BROKEN),
+    "its outcome is lost": (of_refund(requested("PENDING"), SUCCEEDED), Diagnosis.REFUND_OUTCOME_NOT_APPLIED, BROKEN),
     "resolved, and its outcome is lost": (
         of_refund(requested("NEEDS_REVIEW"), SUCCEEDED),
-        *(Cause.REFUND_OUTCOME_NOT_APPLIED, BROKEN),
+        *(Diagnosis.REFUND_OUTCOME_NOT_APPLIED, BROKEN),
     ),
     "its outcome is on its way": (
         of_refund(requested("PENDING"), refund("SUCCEEDED", finalized_at=NOW - 1)),
-        *(Cause.REFUND_OUTCOME_NOT_APPLIED, WAITS),
+        *(Diagnosis.REFUND_OUTCOME_NOT_APPLIED, WAITS),
     ),
 }
 
@@ -381,7 +394,7 @@ def test_the_cause_of_each_refund_is_named() -> None:
     assert wrong == {}
 
 
-def times(facts: Facts, now: int) -> dict[Cause, int]:
+def times(facts: Facts, now: int) -> dict[Diagnosis, int]:
     """Until when each finding says that it waits, for somebody who asks at this time."""
     found = diagnose(replace(facts, now=now))
     return {each.cause: each.next.until for each in found if each.next and each.next.until}
@@ -403,6 +416,6 @@ def test_a_time_does_not_move_with_the_question() -> None:
 def test_a_refund_that_is_made_is_not_a_finding() -> None:
     """The row, the request and Stripe agree; the timeline has both times."""
     facts = of_refund(requested("SUCCEEDED"), SUCCEEDED, found("succeeded"))
-    assert [each.cause for each in diagnose(facts)] == [Cause.ENDED]
+    assert [each.cause for each in diagnose(facts)] == [Diagnosis.ENDED]
     moments = [event.where for event in story(facts).events if REFUND_ID in event.what]
     assert moments == ["orders", "refunds"]
