@@ -78,7 +78,7 @@ SCENARIOS: Mapping[str, RefundScenario] = {
 MET = {
     *("crash before the effect", "crash after the effect", "killed at the time-out", "zombie", "delay"),
     *("row lost", "row stale", "clock differs", "API key of another account", "by hand", "bank returns"),
-    *("stripe: key pruned", "stripe refunds: another account shows nothing", "stripe refunds: drop before"),
+    *("stripe: key pruned", "stripe refunds: drop before"),
     *(f"stripe refund: {kind}" for kind in (*FAULTS, "500, executed two days later")),
     *("dynamodb UpdateItem: answer lost", "dynamodb UpdateItem: throttled"),
     *("ended: SUCCEEDED", "ended: FAILED", "ended: NEEDS_REVIEW", "WriteRefused"),
