@@ -7,7 +7,6 @@ It reads the indexes waiting and unfinished, then each item; the reason is expla
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 from onecharge.orders.transitions import WAITING
@@ -58,11 +57,12 @@ def waiting(stack: Stack, *, until: float) -> list[tuple[float, str, str]]:
 
 def _orders_and_refunds(stack: Stack, until: float) -> Iterator[tuple[float, str, str]]:
     """What the index `waiting` has, without what waits for a person."""
-    for table, age in (("OrdersTable", "placed_at"), ("OrderRefundsTable", "requested_at")):
-        for entry in WaitingIndex(stack.dynamodb, stack.resource(table), age).entries(until=until):
+    for table, since in (("OrdersTable", "waiting_since"), ("OrderRefundsTable", "requested_at")):
+        index = WaitingIndex(stack.dynamodb, stack.resource(table), since)
+        for entry in index.entries(until=until):
             if entry["status"] in WAITING:
                 what = f"refund {entry['refund_id']}" if "refund_id" in entry else f"order {entry['status']}"
-                yield datetime.fromisoformat(entry[age]).timestamp(), entry["order_id"], what
+                yield index.since_of(entry), entry["order_id"], what
 
 
 def _payments(stack: Stack, until: float) -> Iterator[tuple[float, str, str]]:

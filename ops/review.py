@@ -146,7 +146,7 @@ def reviews_of(stack: Stack) -> Reviews:
 
 def _list(stack: Stack) -> Report:
     resolver = resolver_of(stack)
-    orders = WaitingIndex(stack.dynamodb, stack.resource("OrdersTable"), "placed_at")
+    orders = WaitingIndex(stack.dynamodb, stack.resource("OrdersTable"), "waiting_since")
     payments = [_in_review(stack, resolver, each["order_id"]) for each in _reviewed(orders, OrderStatus.NEEDS_REVIEW)]
     index = WaitingIndex(stack.dynamodb, stack.resource("OrderRefundsTable"), "requested_at")
     refunds = [
@@ -162,9 +162,9 @@ def _list(stack: Stack) -> Report:
 
 
 def _reviewed(index: WaitingIndex, status: str) -> list[dict[str, Any]]:
-    """The entries of this status, the oldest first."""
+    """The entries of this status, the longest waiting first."""
     found = [each for each in index.entries(until=time.time()) if each["status"] == status]
-    return sorted(found, key=itemgetter(index.age))
+    return sorted(found, key=itemgetter(index.since))
 
 
 def _in_review(stack: Stack, resolver: Resolver, order_id: str) -> dict[str, Any]:
@@ -324,9 +324,8 @@ def publish_again(
     """
     if order is None:
         return False, "the row is PENDING; there is no order"
-    # An item that does not change has no stream record.
-    changes = {"retried_at": ":retried_at", "payment_revision": ":revision"}
-    values: dict[str, Any] = {":retried_at": now.isoformat(), ":revision": revision}
+    changes = {"payment_revision": ":revision"}
+    values: dict[str, Any] = {":revision": revision}
     conditions = ["(attribute_not_exists(payment_revision) OR payment_revision <= :revision)"]
     if row is not None and row.attempt > order.attempt:
         # A restored order has forgotten attempts: the row refuses its present one.

@@ -131,9 +131,10 @@ def _of_order(facts: Facts) -> Iterator[Event]:
         return
     what, item = f"placed: {as_money(order.amount_minor, order.currency)}", order.model_dump(mode="json")
     yield Event(_epoch(order.placed_at), "orders", what, "order placed", details=item)
-    if order.attempt_placed_at is not None:
-        what = f"attempt {order.attempt} was made, with {order.payment_method}"
-        yield Event(_epoch(order.attempt_placed_at), "orders", what, "attempt made")
+    since = order.waiting_since
+    if order.status is OrderStatus.PENDING and since > datetime.fromisoformat(order.placed_at):
+        what = f"attempt {order.attempt} was asked for, with {order.payment_method}"
+        yield Event(since.timestamp(), "orders", what, "attempt made")
     if order.cancel_requested_at is not None:
         at, what = _epoch(order.cancel_requested_at), "its cancellation was requested"
         if person := order.canceled_by:

@@ -63,14 +63,12 @@ def make_attempt(
             changes={
                 "attempt": "attempt + :one",
                 "payment_method": ":payment_method",
-                "attempt_placed_at": ":now",
                 "attempt_keys.#key": ":fingerprint",
             },
             names={"#key": key},
             values={
                 ":one": 1,
                 ":payment_method": wanted.payment_method,
-                ":now": now.isoformat(),
                 ":fingerprint": fingerprint,
                 ":attempts_max": ATTEMPTS_MAX,
             },

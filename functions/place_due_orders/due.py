@@ -163,7 +163,7 @@ class DueRun:
             # The due date, whenever it is ordered: an order placed again after a restore of the tables keeps its age,
             # by which the payment service decides whether to look up its other PaymentIntents.
             now=datetime.combine(date.fromisoformat(document.due_date), time.min, UTC),
-            attempt_placed_at=self.clock().isoformat(),
+            waiting_since=self.clock().isoformat(),
             document_id=document.document_id,
             due_date=document.due_date,
         )

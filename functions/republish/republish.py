@@ -6,32 +6,29 @@ A DynamoDB stream keeps its records for 24 hours, and Lambda discards one that i
 Its event is published with the same content and the same id, so that a consumer recognizes a duplicate.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import batched
+from typing import Any
 
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import Event
+from onecharge.contract.states import OrderStatus
 from onecharge.orders.republication import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
     RepublishCheckpoint,
     republications_due,
 )
+from onecharge.orders.transitions import WAITING
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
-from onecharge.runtime.dynamodb import ALL_SHARDS
+from onecharge.runtime.dynamodb import ALL_SHARDS, from_item
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Parallel
 from onecharge.runtime.topics import ENTRIES_MAX, Topic
-from republish.waiting import (
-    UNREADABLE,
-    Entry,
-    Item,
-    Source,
-    Waiting,
-)
+from republish.waiting import Item, Source
 
 ITEMS_A_PAGE = 500
 """Entries of the index that are read, published and left behind together: a run that is cut off repeats as many."""
@@ -87,15 +84,15 @@ class Republisher:
         """Publish what is due of one page; returns the checkpoint after it, which is written."""
         of_source, of_shard = divmod(checkpoint.part, len(ALL_SHARDS))
         source = self.sources[of_source]
-        entries, last = source.page(
+        entries, last = source.index.page(
             ALL_SHARDS[of_shard],
             until=checkpoint.round_at - FIRST_WAIT_SECONDS,
             after=checkpoint.after_entry,
             limit=ITEMS_A_PAGE,
         )
-        self._report_reviews(sum(entry.since is None for entry in entries))
-        candidates = [entry for entry in entries if _is_worth_reading(entry, checkpoint)]
-        items = source.read(candidates) if candidates else []
+        self._report_reviews(sum(entry.get("status") == OrderStatus.NEEDS_REVIEW for entry in entries))
+        # The index is eventually consistent: what is due by it is read consistently, a hundred with one request.
+        items = source.read([entry for entry in entries if _is_worth_reading(source, entry, checkpoint)])
         self._publish([event for item in items if (event := self._due(source, item, checkpoint)) is not None])
         return self.checkpoints.write(
             replace(checkpoint, after_entry=last)
@@ -106,29 +103,29 @@ class Republisher:
     def _due(self, source: Source, item: Item, checkpoint: RepublishCheckpoint) -> Event | None:
         """The event of the item, if it still waits and its next republication is due."""
         try:
-            waiting = source.waiting(item)
-        except UNREADABLE as error:  # One invalid item does not block the others.
+            event, since = source.event_of(item), source.index.since_of(from_item(item))
+        except ValueError as error:  # One invalid item does not block the others.
             self._report_unpublishable(item["order_id"]["S"], type(error).__name__)
             return None
-        if waiting is None:
+        if event is None:
             return None
-        is_stuck = _is_stuck(waiting.since, checkpoint)
+        is_stuck = _is_stuck(since, checkpoint)
         if is_stuck:
             self.count("WaitingForADay")
             self.count(Alarm(Cause.OVERDUE))
-        if not _is_due(waiting.since, checkpoint):
+        if not _is_due(since, checkpoint):
             return None
-        self._log(waiting, int(checkpoint.round_at - waiting.since), is_stuck=is_stuck)
-        return waiting.event
+        self._log(event, int(checkpoint.round_at - since), is_stuck=is_stuck)
+        return event
 
-    def _log(self, waiting: Waiting, waiting_seconds: int, *, is_stuck: bool) -> None:
+    def _log(self, event: Event, waiting_seconds: int, *, is_stuck: bool) -> None:
         (self.logger.error if is_stuck else self.logger.info)(
             "still waiting for an outcome: publishing again",
             extra={
-                "event_type": waiting.event.type,
-                "order_id": waiting.event.data.order_id,
-                "attempt": waiting.event.data.attempt,
-                "correlation_id": waiting.event.correlationid,
+                "event_type": event.type,
+                "order_id": event.data.order_id,
+                "attempt": event.data.attempt,
+                "correlation_id": event.correlationid,
                 "waiting_seconds": waiting_seconds,
             },
         )
@@ -160,10 +157,15 @@ class Republisher:
         )
 
 
-def _is_worth_reading(entry: Entry, checkpoint: RepublishCheckpoint) -> bool:
-    """Whether the item may be due, or stuck. An index that lags never shows a shorter wait."""
-    since = entry.since
-    return since is not None and (_is_due(since, checkpoint) or _is_stuck(since, checkpoint))
+def _is_worth_reading(source: Source, entry: Mapping[str, Any], checkpoint: RepublishCheckpoint) -> bool:
+    """Whether the item may be due, or stuck; or breaks the schema, which raises the alarm in every round."""
+    if entry.get("status") not in WAITING:
+        return entry.get("status") != OrderStatus.NEEDS_REVIEW
+    try:
+        since = source.index.since_of(entry)
+    except ValueError:
+        return True
+    return _is_due(since, checkpoint) or _is_stuck(since, checkpoint)
 
 
 def _is_stuck(since: float, checkpoint: RepublishCheckpoint) -> bool:

@@ -132,7 +132,7 @@ class SeamWorld(BaseWorld):
     scenario: SeamScenario
 
     def __post_init__(self) -> None:
-        indexes = {**INDEXES, ORDERS: {"waiting": ("waiting_shard", "placed_at")}}
+        indexes = {**INDEXES, ORDERS: {"waiting": ("waiting_shard", "waiting_since")}}
         keys = {**TABLES, ORDERS: ("order_id",), ORDERS_STATE: ("name",)}
         memory: Any = MemoryDynamoDB(keys=keys, indexes=indexes, io=self)
         self.dynamodb = memory

@@ -274,9 +274,8 @@ def test_a_refund_that_waits_is_found(shop: RefundShop) -> None:
     seen: list[Any] = []
     cursor = None
     for _ in range(4):
-        page, cursor = refunds.page(shard_of(shop.order_id), until=until, after=cursor, limit=1)
+        page, cursor = refunds.index.page(shard_of(shop.order_id), until=until, after=cursor, limit=1)
         seen += page
         if cursor is None:
             break
-    found = [each for item in refunds.read(seen) if (each := refunds.waiting(item))]
-    assert len({each.event.id for each in found}) == 3
+    assert len({event.id for item in refunds.read(seen) if (event := refunds.event_of(item))}) == 3

@@ -11,9 +11,9 @@ import pytest
 from onecharge.contract.events import EventType
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
-from onecharge.orders.transitions import CANCEL, OUTCOMES, PAY_AGAIN, RETRY, Transition, waits
+from onecharge.orders.transitions import CANCEL, OUTCOMES, PAY_AGAIN, RETRY, WAITING, Transition, waits
 from onecharge.orders.waiting import WaitingIndex
-from onecharge.runtime.dynamodb import expression_values, shard_of
+from onecharge.runtime.dynamodb import expression_values, from_item, shard_of
 from onecharge.runtime.http_api import Problem
 from orders_api.cancel_order import request_cancellation
 from orders_api.list_orders import BY_CUSTOMER, OrdersQuery, read_page
@@ -78,7 +78,7 @@ def cancel(shop: OneOrder, *, hours: float = 0) -> tuple[StoredOrder, bool]:
 @pytest.mark.parametrize(
     ("wait", "since_hours", "event_type"),
     [
-        (lambda shop: shop.pay_again("pm_a", "KA"), 0, EventType.ORDER_PLACED),
+        (lambda shop: shop.pay_again("pm_a", "KA", NOW + timedelta(hours=2)), 2, EventType.ORDER_PLACED),
         (lambda shop: cancel(shop, hours=1), 1, EventType.CANCEL_REQUESTED),
     ],
     ids=["an attempt", "a cancellation"],
@@ -86,36 +86,43 @@ def cancel(shop: OneOrder, *, hours: float = 0) -> tuple[StoredOrder, bool]:
 def test_an_order_that_waits_is_found_in_its_shard(
     declined: OneOrder, wait: Callable[[OneOrder], object], since_hours: int, event_type: EventType
 ) -> None:
-    """Through the index, by its age; and read as it is."""
+    """Through the index, by the time since which it waits; and read as it is."""
     orders, shard = waiting_orders(declined.client, declined.table), shard_of(declined.order_id)
     since, until = (NOW + timedelta(hours=since_hours)).timestamp(), (NOW + timedelta(days=1)).timestamp()
-    assert orders.page(shard, until=until, after=None, limit=1)[0] == []
+    index = orders.index
+    assert index.page(shard, until=until, after=None, limit=1)[0] == []
     wait(declined)
-    found, _ = orders.page(shard, until=until, after=None, limit=1)
-    assert [entry.since for entry in found] == [since]
-    assert orders.page(shard, until=(NOW - timedelta(days=1)).timestamp(), after=None, limit=1)[0] == []
+    found, _ = index.page(shard, until=until, after=None, limit=1)
+    assert [index.since_of(entry) for entry in found] == [since]
+    assert index.page(shard, until=since - 1, after=None, limit=1)[0] == []
     [item] = orders.read(found)
-    waiting = orders.waiting(item)
-    assert waiting
-    assert (waiting.event.type, waiting.since) == (event_type, since)
+    event = orders.event_of(item)
+    assert event
+    assert (event.type, index.since_of(from_item(item))) == (event_type, since)
 
 
 def test_each_move_puts_an_order_into_the_index_or_takes_it_out(dynamodb: Any) -> None:
     """An order that waits is in the index and is kept, any other one is not and expires: whatever moves it from which
-    status, and whichever of the two attributes it has."""
+    status, and whichever of the two attributes it has. It has `waiting_since` in every status: the time of the move if
+    it then waits for the payment service, else that of the move before."""
     shop = OneOrder.on(dynamodb)
     assert {"waiting_shard", "expires_at"} & shop.item.keys() == {"waiting_shard"}
-    index, seen = WaitingIndex(shop.client, shop.table, "placed_at"), set()
+    index, seen = WaitingIndex(shop.client, shop.table, "waiting_since"), set()
+    since, at = NOW, NOW
+    assert shop.order.waiting_since == since
     for transition in MOVES:
         for origin in transition.origins:
             left: dict[str, Any]
             for left in ({}, {"waiting_shard": "0"}, {"expires_at": 1}):
                 shop.clear("waiting_shard", "expires_at")
                 shop.set_status(origin, **left)
-                shop.orders.move(shop.order_id, transition, at=NOW, changes={})
+                at += timedelta(minutes=1)
+                shop.orders.move(shop.order_id, transition, at=at, changes={})
+                since = at if transition.status in WAITING else since
+                assert shop.order.waiting_since == since, transition
                 kept = {"waiting_shard", "expires_at"} & shop.item.keys()
                 assert kept == ({"waiting_shard"} if waits(transition.status) else {"expires_at"}), transition
-                entries = [entry["status"] for entry in index.entries(until=NOW.timestamp())]
+                entries = [entry["status"] for entry in index.entries(until=since.timestamp())]
                 assert entries == ([transition.status] if waits(transition.status) else [])
                 seen.add(transition.status)
     assert seen == {*OrderStatus}

@@ -12,16 +12,16 @@ pytestmark = own_stack
 
 
 def stays_pending_for_an_hour(shop: DeployedShop, stack: Stack, order_id: str) -> None:
-    """The order is PENDING, and placed just so long ago that it is due, whatever an earlier run has published."""
+    """The order is PENDING, and waits just so long that it is due, whatever an earlier run has published."""
     stack.aws.client("dynamodb").update_item(
         TableName=stack.orders_table,
         Key={"order_id": {"S": order_id}},
-        UpdateExpression="SET #status = :pending, waiting_shard = :shard, placed_at = :an_hour_ago REMOVE expires_at",
+        UpdateExpression="SET #status = :pending, waiting_shard = :shard, waiting_since = :since REMOVE expires_at",
         ExpressionAttributeNames={"#status": "status"},
         ExpressionAttributeValues={
             ":pending": {"S": "PENDING"},
             ":shard": {"S": shard_of(order_id)},
-            ":an_hour_ago": {"S": datetime.fromtimestamp(time.time() - 3600, UTC).isoformat()},
+            ":since": {"S": datetime.fromtimestamp(time.time() - 3600, UTC).isoformat()},
         },
     )
     time.sleep(5)

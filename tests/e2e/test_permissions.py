@@ -149,7 +149,7 @@ def an_hour_ago() -> str:
 
 def a_waiting_order_is_republished(shop: DeployedShop, stack: Stack) -> None:
     order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
-    set_attributes(stack, stack.orders_table, {"order_id": order_id}, placed_at=an_hour_ago())
+    set_attributes(stack, stack.orders_table, {"order_id": order_id}, waiting_since=an_hour_ago())
     invoke(stack, stack.republish_function)
 
 

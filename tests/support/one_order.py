@@ -77,9 +77,9 @@ class OneOrder:
             ExpressionAttributeValues=to_item({f":{name}": value for name, value in changes.items()}),
         )
 
-    def pay_again(self, payment_method: str, key: str) -> tuple[StoredOrder, bool]:
+    def pay_again(self, payment_method: str, key: str, now: datetime = NOW) -> tuple[StoredOrder, bool]:
         wanted = PaymentRequest(payment_method=payment_method)
-        return make_attempt(self.orders, CUSTOMER, self.order_id, wanted, key, now=NOW)
+        return make_attempt(self.orders, CUSTOMER, self.order_id, wanted, key, now=now)
 
     def payment(self, event_type: PaymentEventType, attempt: int = 1, **data: Any) -> None:
         """Handle a payment's outcome, of the row's next revision unless another is given."""

@@ -39,7 +39,8 @@ def days_ago(days: int) -> str:
 
 
 def test_a_document_that_is_due_becomes_one_order(calendar: Calendar) -> None:
-    """Its item publishes one OrderPlaced event, with the document's amount; the document names its order."""
+    """Its item publishes one OrderPlaced event, with the document's amount; the document names its order. It was placed
+    on the due date, and waits since the run."""
     calendar.enter()
     calendar.run()
     [event] = [event_from_record(record) for record in calendar.io.stream]
@@ -47,6 +48,7 @@ def test_a_document_that_is_due_becomes_one_order(calendar: Calendar) -> None:
     assert (event.data.amount_minor, event.data.currency, event.data.customer_id) == (1099, "EUR", "cus_1")
     assert (event.data.payment_method, event.data.attempt, event.data.placed_at) == ("pm_card_visa", 1, MIDNIGHT)
     assert event.correlationid == f"{RUN_ID}:inv-1"
+    assert calendar.io.stream[0]["dynamodb"]["NewImage"]["waiting_since"] == {"S": NOON.isoformat()}
     document = calendar.document()
     assert (document["state"], document["order_id"]) == ("ORDERED", event.data.order_id)
     assert calendar.counted == ["DueOrderPlaced"]

@@ -91,7 +91,7 @@ def test_a_new_attempt_is_an_order_placed_too(sample: Sample) -> None:
     again["dynamodb"]["NewImage"] |= {
         "attempt": {"N": "2"},
         "payment_method": {"S": "pm_2"},
-        "attempt_placed_at": {"S": "2026-11-03T09:00:00+00:00"},
+        "waiting_since": {"S": "2026-11-03T09:00:00+00:00"},
     }
     event = event_from_record(again)
     assert isinstance(event, OrderPlacedEvent)

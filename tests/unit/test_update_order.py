@@ -1,7 +1,7 @@
 """update_order: the order follows its payment, a late success wins, and a stale event changes nothing."""
 
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import permutations
 from typing import Any
@@ -57,7 +57,8 @@ class Order:
         self.revision = 3
         values = {
             **{"order_id": data.order_id, "customer_id": "cus_1", "fingerprint": "f", "correlation_id": "c"},
-            **{"amount_minor": data.amount_minor, "currency": data.currency, "placed_at": OCCURRED_AT.isoformat()},
+            **{"amount_minor": data.amount_minor, "currency": data.currency},
+            **{"placed_at": OCCURRED_AT.isoformat(), "waiting_since": OCCURRED_AT.isoformat()},
             **{"status": status, "attempt": attempt, "payment_method": f"pm_{attempt}"},
             **{"outcomes": {}, "refused_payment_methods": []},
         }
@@ -96,6 +97,15 @@ def test_each_outcome_moves_the_order(order: Order, kind: str, status: str) -> N
     assert order.update(order.event(kind)) == Done()
     assert order.status == status
     assert order.counted == {f"Order.{status}": 1}
+
+
+def test_an_order_that_an_outcome_makes_wait_again_waits_since_then(order: Order) -> None:
+    """Since the outcome, not since it arrived: a late one is overdue the earlier. Any other outcome leaves the time."""
+    since = []
+    for hours, kind in enumerate(("declined", "requires_action", "needs_review"), start=1):
+        order.update(order.event(kind, occurred_at=OCCURRED_AT + timedelta(hours=hours)))
+        since.append(datetime.fromisoformat(order.item["waiting_since"]) - OCCURRED_AT)
+    assert since == [timedelta(0), timedelta(hours=2), timedelta(hours=2)]
 
 
 @pytest.mark.parametrize("late", KINDS)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Protocol, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
 
 from onecharge.contract.events import (
     Attempt,
@@ -121,17 +121,15 @@ class StoredOrder(BaseModel):
     attempt: Attempt
     """The number of the current attempt."""
     payment_method: PaymentMethodId
-    attempt_placed_at: Timestamp | None = None
-    """When the current attempt was made; None for a customer's first one, which was made at `placed_at`."""
     attempt_keys: Mapping[str, str] = {}
     """The digest of every idempotency key that made an attempt, and the fingerprint of the key's request. No key is
     ever forgotten, so a late retry is replayed and never charged."""
 
-    # Written by each move (onecharge.orders.transitions).
+    # Written when the order is placed, and by each move (onecharge.orders.transitions).
     status: OrderStatus
-
-    # Written by a person's `retry` (ops/review.py).
-    retried_at: Timestamp | None = None
+    waiting_since: AwareDatetime
+    """When the payment service was last asked, or its outcome made the order wait; never removed, since the index
+    `waiting` sorts by it."""
 
     # Written by cancel_order, and by a person's `cancel` (ops/review.py).
     cancel_requested_at: Timestamp | None = None
@@ -174,11 +172,6 @@ class StoredOrder(BaseModel):
         return max(self.stripe_refunded_minor, self.reserved_minor)
 
     @property
-    def waiting_since(self) -> datetime:
-        """The time since which it waits for the payment service."""
-        return waiting_since(self.model_dump())
-
-    @property
     def current_attempt(self) -> OrderPlaced:
         """The data of its events. Raises ValueError if it cannot be charged."""
         return OrderPlaced(
@@ -208,18 +201,6 @@ class StoredOrder(BaseModel):
                 return None
 
 
-def waiting_since(shown: Mapping[str, Any]) -> datetime:
-    """Returns since when an order waits for the payment service, from attributes that the index `waiting` has, too.
-
-    Raises ValueError if it is no time.
-    """
-    if shown["status"] == OrderStatus.CANCELING and shown.get("cancel_requested_at") is not None:
-        return datetime.fromisoformat(shown["cancel_requested_at"])
-    began = datetime.fromisoformat(shown.get("attempt_placed_at") or shown["placed_at"])
-    retried_at = shown.get("retried_at")
-    return began if retried_at is None else max(began, datetime.fromisoformat(retried_at))
-
-
 def new_order_item(
     order_id: str,
     customer_id: str,
@@ -247,6 +228,7 @@ def new_order_item(
             "payment_method": payable.payment_method,
             "fingerprint": payable.fingerprint,
             "placed_at": now.isoformat(),
+            "waiting_since": now.isoformat(),
             "correlation_id": correlation_id,
             **details,
         }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, status_update
-from onecharge.orders.transitions import Transition, waits
+from onecharge.orders.transitions import WAITING, Transition, waits
 from onecharge.runtime.alarms import RowMissing
 from onecharge.runtime.dynamodb import to_item
 
@@ -81,16 +81,20 @@ class OrderStore:
         """Move the order and make the changes (path: expression) in one write; returns the item as it is now.
 
         An order that waits in this status is in the index `waiting`, and kept; any other one expires, counted from
-        `at`. With `of`, a customer's id, another customer's order is as if it were not there.
+        `at`. If it waits for the payment service, it does so since `at`. With `of`, a customer's id, another customer's
+        order is as if it were not there.
 
         Raises:
             NoSuchOrder: there is none.
             OrderStatusConflict: its status is not among the transition's origins, or another condition failed.
         """
         origins = {f":origin_{index}": origin for index, origin in enumerate(sorted(transition.origins))}
-        update, kept = status_update(order_id, {"#status": ":status", **changes}, waits=waits(transition.status), at=at)
+        since = {"waiting_since": ":since"} if transition.status in WAITING else {}
+        changes = {"#status": ":status", **since, **changes}
+        update, kept = status_update(order_id, changes, waits=waits(transition.status), at=at)
         owner, is_of_owner = ({}, []) if of is None else ({":customer_id": of}, ["customer_id = :customer_id"])
         bound = {":status": transition.status, **origins, **kept, **owner, **(values or {})}
+        bound |= {":since": at.isoformat()} if since else {}
         try:
             answer = self.client.update_item(
                 TableName=self.table,

@@ -21,16 +21,16 @@ _PAGE = 100
 
 @dataclass(frozen=True)
 class WaitingIndex:
-    """The index of one table; `age` is the attribute that it sorts by."""
+    """The index of one table; `since` is the attribute that it sorts by: since when an item waits."""
 
     client: "DynamoDBClient"
     table: str
-    age: str
+    since: str
 
     def page(
         self, shard: str, *, until: float, after: Mapping[str, str] | None, limit: int
     ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        """Returns up to `limit` entries of a shard that are as old as `until` (epoch seconds), the oldest first.
+        """Returns up to `limit` entries of a shard that wait since `until` (epoch seconds) or longer, oldest first.
 
         Returns also the cursor of the next page, None at the end. The index is eventually consistent: an entry may have
         a status that its item has no more.
@@ -39,8 +39,8 @@ class WaitingIndex:
         answer = self.client.query(
             TableName=self.table,
             IndexName=INDEX,
-            KeyConditionExpression="waiting_shard = :shard AND #age <= :until",
-            ExpressionAttributeNames={"#age": self.age},
+            KeyConditionExpression="waiting_shard = :shard AND #since <= :until",
+            ExpressionAttributeNames={"#since": self.since},
             ExpressionAttributeValues=expression_values(
                 shard=shard, until=datetime.fromtimestamp(until, UTC).isoformat()
             ),
@@ -51,7 +51,7 @@ class WaitingIndex:
         return [from_item(item) for item in answer["Items"]], from_item(last) if last else None
 
     def entries(self, *, until: float) -> Iterator[dict[str, Any]]:
-        """Yields the entries of all shards that are as old as `until`."""
+        """Yields the entries of all shards that wait since `until` or longer."""
         for shard in ALL_SHARDS:
             after: Mapping[str, str] | None = None
             while True:
@@ -59,3 +59,7 @@ class WaitingIndex:
                 yield from found
                 if after is None:
                     break
+
+    def since_of(self, shown: Mapping[str, Any]) -> float:
+        """Returns since when an entry or an item waits, in epoch seconds. Raises ValueError if it is no time."""
+        return datetime.fromisoformat(shown[self.since]).timestamp()

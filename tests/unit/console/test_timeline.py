@@ -281,12 +281,28 @@ def test_a_line_that_has_no_sentence_of_its_own_is_shown_as_it_is() -> None:
 def test_a_persons_cancellation_is_shown_as_what_they_decide_about_a_row() -> None:
     """No function logs who, or why: the order has it."""
     requested_at = datetime.fromtimestamp(T0 + 9, UTC).isoformat()
-    details = {"placed_at": requested_at, "correlation_id": "c", "fingerprint": "f", "status": "CANCELING"}
+    details = {
+        "placed_at": requested_at,
+        "waiting_since": requested_at,
+        "correlation_id": "c",
+        "fingerprint": "f",
+        "status": "CANCELING",
+    }
     canceled = {"cancel_requested_at": requested_at, "canceled_by": {"by": "me", "reason": "they say so"}}
     order = StoredOrder.model_validate({**builders.order().model_dump(), **details, **canceled})
     placed, last = [each for each in timeline(story(replace(facts(), order=order)), []).moments if each.at <= T0 + 600]
     assert (placed.lane, placed.what) == (ORDERS, "placed: 10.99 EUR")
     assert (last.lane, last.what) == (ORDERS, "its cancellation was requested by me: they say so")
+
+
+def test_an_attempt_that_waits_is_shown_with_the_time_since_which_it_does() -> None:
+    """Until the payment's row tells when it was claimed."""
+    at = [datetime.fromtimestamp(T0 + seconds, UTC).isoformat() for seconds in (0, 9)]
+    details = {"placed_at": at[0], "waiting_since": at[1], "correlation_id": "c", "fingerprint": "f", "attempt": 2}
+    for status, told in (("PENDING", ["attempt 2 was asked for, with pm_card_visa"]), ("PAYMENT_DECLINED", [])):
+        order = StoredOrder.model_validate({**builders.order().model_dump(), **details, "status": status})
+        moments = timeline(story(replace(facts(), order=order)), []).moments
+        assert [each.what for each in moments if each.lane == ORDERS and each.at == T0 + 9] == told
 
 
 def test_an_event_without_a_line_is_shown_as_explain_prints_it() -> None:

@@ -19,7 +19,8 @@ Status = OrderStatus
 
 def stored(status: OrderStatus = Status.PENDING, **changes: Any) -> StoredOrder:
     """The stored order of tests/shop/builders.py."""
-    details = {"placed_at": PLACED_AT.isoformat(), "fingerprint": "f", "correlation_id": "c", "status": status}
+    at = PLACED_AT.isoformat()
+    details = {"placed_at": at, "waiting_since": at, "fingerprint": "f", "correlation_id": "c", "status": status}
     return StoredOrder.model_validate({**order().model_dump(), **details, **changes})
 
 

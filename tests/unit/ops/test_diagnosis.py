@@ -41,7 +41,13 @@ def iso(age: int) -> str:
 
 
 def order(status: OrderStatus, age: int, **changes: Any) -> StoredOrder:
-    details = {"placed_at": iso(age), "correlation_id": "c", "fingerprint": "f", "status": status}
+    details = {
+        "placed_at": iso(age),
+        "waiting_since": iso(age),
+        "correlation_id": "c",
+        "fingerprint": "f",
+        "status": status,
+    }
     return StoredOrder.model_validate({**builders.order().model_dump(), **details, **changes})
 
 
@@ -93,7 +99,7 @@ DEAD = {"lease_owner": "w", "lease_expires_at": NOW - 20, "claimed_at": NOW - 55
 OPEN, DONE = intent("requires_payment_method"), intent("succeeded")
 DECLINED = intent("requires_payment_method", error_code="card_declined", latest_charge="ch_1")
 AUTHENTICATES = intent("requires_action")
-SECOND = {"attempt": 2, "attempt_placed_at": iso(5)}
+SECOND = {"attempt": 2, "waiting_since": iso(5)}
 REFUNDED: Any = stripe.Refund.construct_from({"id": "re_1", "amount": 2500, "status": "succeeded"}, None)
 DISPUTE: Any = stripe.Dispute.construct_from(
     {"id": "dp_1", "status": "needs_response", "reason": "fraudulent", "amount": 2500, "created": NOW}, None

@@ -114,7 +114,8 @@ def test_a_retry_puts_row_and_order_back(operated: OperatedStack) -> None:
 def test_a_retried_order_waits_since_then(operated: OperatedStack) -> None:
     """It is published again after 15 minutes, and not overdue, however old it is."""
     in_review(operated)
-    operated.set_order(ORDER_ID, placed_at="2026-01-01T00:00:00+00:00")
+    long_ago = "2026-01-01T00:00:00+00:00"
+    operated.set_order(ORDER_ID, placed_at=long_ago, waiting_since=long_ago)
     assert resolve(operated, "retry")["done"]
     assert operated.order(ORDER_ID).waiting_since.timestamp() >= NOW
 

@@ -14,11 +14,12 @@ def test_another_card_is_another_attempt(client: Client) -> None:
     """Accepted while the order is PAYMENT_DECLINED: it is PENDING again, with the new card."""
     order_id = client.placed()
     client.set_status(order_id, "PAYMENT_DECLINED", _1={"status": "PAYMENT_DECLINED", "decline_code": "expired_card"})
+    client.set_attributes(order_id, waiting_since="2026-01-01T00:00:00+00:00")
     status, body, _ = client.to(f"{order_id}/payments", OTHER_CARD)
     assert (status, body["status"]) == (202, "PENDING")
     [item] = client.stored()
     assert (item["attempt"]["N"], item["payment_method"]["S"]) == ("2", "pm_card_mastercard")
-    assert item["attempt_placed_at"]["S"] == NOW.isoformat()
+    assert item["waiting_since"]["S"] == NOW.isoformat()
     attempts = client.get(f"/orders/{order_id}")[1]["attempts"]
     assert [(each["attempt"], each["status"]) for each in attempts] == [(1, "PAYMENT_DECLINED"), (2, "PENDING")]
 
