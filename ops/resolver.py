@@ -64,16 +64,11 @@ class Review:
     def recorded(self, changes: Changes, revision: int) -> Changes:
         """The changes of the write that makes this revision, with the record."""
         record: Mapping[str, object] = {name: value for name, value in asdict(self).items() if value is not None}
-        sets = {**changes.sets, f"{RECORD}{revision}": ":review"}
-        return Changes(sets, {**changes.values, "review": record}, changes.removes)
+        return changes | Changes.to({f"{RECORD}{revision}": record})
 
 
 _AS_READ = "#state = :was AND lease_expires_at <= :now"
-
-
-def _only_as_read(changes: Changes, state: str) -> Changes:
-    """Only a row of this state: a restored one may have the same revision, and another state."""
-    return Changes(changes.sets, {**changes.values, "was": state}, changes.removes)
+"""Only a row of this state: a restored one may have the same revision, and another state."""
 
 
 @dataclass(frozen=True)
@@ -86,38 +81,32 @@ class ReviewStore(PaymentStore):
 
     def reopen(self, payment: Payment, review: Review, to: Reopen) -> bool:
         """Put a row that no worker has back to PENDING, as its first claim left it, so that the protocol runs again."""
-        sets = {
-            "#state": ":state",
-            "lease_expires_at": ":zero",
-            "claimed_at": ":now",
-            "unfinished_shard": ":shard",
-            "unfinished_claimed_at": ":visited",
-        }
-        if to.cancel:
-            sets["cancel_requested_at"] = "if_not_exists(cancel_requested_at, :now)"
-        if to.accepted_cancellations:
-            sets["accepted_cancellations"] = ":accepted"
         values = {
-            "accepted": list(to.accepted_cancellations) or None,
-            # A message claims it soon; a cancellation has none, so that the next run of reconcile visits it first.
-            "visited": 0 if to.cancel else review.at,
             "state": PaymentState.PENDING,
-            "zero": 0,
-            "now": review.at,
-            "shard": shard_of(payment.request.order_id),
+            "lease_expires_at": 0,
+            "claimed_at": review.at,
+            "unfinished_shard": shard_of(payment.request.order_id),
+            # A message claims it soon; a cancellation has none, so that the next run of reconcile visits it first.
+            "unfinished_claimed_at": 0 if to.cancel else review.at,
+            "accepted_cancellations": to.accepted_cancellations or None,
         }
-        # The generation stays: if its key has made that PaymentIntent after all, the worker's create replays it.
-        removes = (*_OF_THE_OUTCOME, "payment_intent_id") if to.leaves_behind else _OF_THE_OUTCOME
-        return self._write_review(payment, Changes(sets, values, removes), review)
+        changes = Changes.to(values, removes=_OF_THE_OUTCOME)
+        if to.cancel:
+            changes |= Changes({"cancel_requested_at": "if_not_exists(cancel_requested_at, :now)"})
+        if to.leaves_behind:
+            # The generation stays: if its key has made that PaymentIntent after all, the worker's create replays it.
+            changes |= Changes(removes=["payment_intent_id"])
+        return self._write_review(payment, changes, review)
 
     def record(self, payment: Payment, review: Review) -> bool:
         """Write only what was decided."""
-        recorded = review.recorded(Changes({}, {}), next_revision(payment, review.at))
+        recorded = review.recorded(Changes(), next_revision(payment, review.at))
         return self._write_if_unchanged(payment, recorded, now=review.at)
 
     def _write_review(self, payment: Payment, changes: Changes, review: Review) -> bool:
-        recorded = _only_as_read(review.recorded(changes, next_revision(payment, review.at)), payment.state)
-        return self._write_if_unchanged(payment, recorded, now=review.at, condition=_AS_READ)
+        recorded = review.recorded(changes, next_revision(payment, review.at))
+        as_read = Changes(values={"was": payment.state, "now": review.at})
+        return self._write_if_unchanged(payment, recorded | as_read, now=review.at, condition=_AS_READ)
 
 
 @dataclass(frozen=True)
@@ -126,9 +115,9 @@ class RefundReviewStore(RefundStore):
 
     def resolve(self, refund: Refund, final: FinalizeRefund, review: Review) -> bool:
         """Write the outcome on the revision, and the record; False if the row has changed since."""
-        changes, revision = self._final_changes(final, review.at), next_revision(refund, review.at)
-        recorded = _only_as_read(review.recorded(changes, revision), refund.state)
-        return self._write_if_unchanged(refund, recorded, now=review.at, condition=_AS_READ)
+        recorded = review.recorded(self._final_changes(final, review.at), next_revision(refund, review.at))
+        as_read = Changes(values={"was": refund.state, "now": review.at})
+        return self._write_if_unchanged(refund, recorded | as_read, now=review.at, condition=_AS_READ)
 
 
 # ---------------------------------------------------------------- read, decide, write

@@ -85,7 +85,7 @@ def _believes_a_row_that_stands_for_a_lost_one(world: World) -> None:
 
 def _ends_any_review(world: World) -> None:
     def found(payment: Payment | None, intent: StripeIntent, **given: Any) -> Discrepancy:
-        return find_discrepancy(replace(payment, code=None) if payment else None, intent, **given)
+        return find_discrepancy(replace(payment, decline_code=None) if payment else None, intent, **given)
 
     world.service.replaced[find_discrepancy] = found
 

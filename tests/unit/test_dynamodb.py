@@ -1,12 +1,13 @@
-"""Items of DynamoDB's low-level client, to and from plain values."""
+"""Items of DynamoDB's low-level client, to and from plain values and objects."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
 from onecharge.contract.states import OrderStatus
-from onecharge.runtime.dynamodb import expression_values, from_item, set_expression, to_item
+from onecharge.runtime.dynamodb import expression_values, from_item, object_of, set_expression, to_item
 
 VALUES: dict[str, Any] = {
     "text": "a",
@@ -25,6 +26,36 @@ STORED_BY_OTHERS: dict[str, Any] = {
     "null": {"NULL": True},
     "deep": {"M": {"list": {"L": [{"BOOL": False}, {"NULL": True}, {"N": "3"}]}}},
 }
+
+
+@dataclass(frozen=True)
+class Line:
+    sku: str
+    number: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    status: OrderStatus
+    ordered_by: str | None = None
+    lines: tuple[Line, ...] = ()
+
+
+def test_an_item_is_read_as_the_object_that_its_class_declares() -> None:
+    """What another release stored and this one does not know is ignored; what is missing has its default."""
+    item = to_item({"status": OrderStatus.PAID, "lines": [{"sku": "a", "number": 2}, {"sku": "b"}], "added_later": 1})
+    read = object_of(Row, from_item(item))
+    assert read == Row(status=OrderStatus.PAID, lines=(Line("a", 2), Line("b")))
+    assert read.status is OrderStatus.PAID
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"status": "PAID?"}, {"status": "PAID", "ordered_by": 7}, {"status": "PAID", "lines": [{}]}]
+)
+def test_an_item_that_its_class_does_not_allow_is_refused(values: dict[str, Any]) -> None:
+    """A missing attribute, an unknown state, another type; also within another value."""
+    with pytest.raises(ValueError, match="validation error"):
+        object_of(Row, values)
 
 
 def test_values_are_read_as_they_were_written() -> None:

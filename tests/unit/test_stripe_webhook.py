@@ -186,7 +186,7 @@ def test_a_lost_row_of_two_charges_is_left_to_a_person(endpoint: Endpoint) -> No
     fails_at_the_write(endpoint, event, "dynamodb PutItem")
     assert endpoint.counted == [*alarms, "WebhookDeferred"]
     assert endpoint.send(event) == 200
-    assert (endpoint.payment().state, endpoint.payment().code) == (PaymentState.NEEDS_REVIEW, SEVERAL_SUCCEEDED)
+    assert (endpoint.payment().state, endpoint.payment().decline_code) == (PaymentState.NEEDS_REVIEW, SEVERAL_SUCCEEDED)
     assert endpoint.counted[-5:] == [*alarms, "EventProcessed"]
 
 

@@ -35,9 +35,10 @@ from onecharge.payments.rows import (
     LeasedTable,
     NoSuchRow,
     Superseded,
+    frozen,
 )
 from onecharge.payments.time_bounds import RETENTION_SECONDS
-from onecharge.runtime.dynamodb import expression_values, from_item, shard_of, to_item
+from onecharge.runtime.dynamodb import expression_values, from_item, object_of, shard_of, to_item
 
 UNFINISHED = "unfinished"
 """The sparse index of the unfinished rows: only they have its key attributes."""
@@ -63,13 +64,9 @@ _EVERY_CLAIM_SETS = {
     # state but REQUIRES_ACTION removes both keys: the row leaves the index. `attempt_claimed_at` has the attempt's age.
     "unfinished_claimed_at": ":now",
 }
-_FROZEN = ("amount_minor", "currency", "customer_id", "placed_at", "terms_version", "correlation_id")
 _FIRST_CLAIM_SETS = {
-    **{name: f"if_not_exists({name}, :{name})" for name in _FROZEN},
     "generation": "if_not_exists(generation, :zero)",
-}
-# One attribute for each attempt: row.attempt_names.
-_ATTEMPT_SETS = {
+    # One attribute for each attempt: attempt_names.
     "#method": "if_not_exists(#method, :method)",
     "#attempt_claimed_at": "if_not_exists(#attempt_claimed_at, :now)",
 }
@@ -95,20 +92,17 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         lease_seconds: int,
     ) -> Claim[Payment]:
         """Claim the attempt, or say why not. A row that exists keeps what it froze."""
+        sets = {**_EVERY_CLAIM_SETS, **_FIRST_CLAIM_SETS, "attempt": ":attempt"}
+        values = {
+            **_UNPAID,
+            **_lease(request.order_id, owner, now, lease_seconds),
+            "attempt": attempt,
+            "method": payment_method,
+            "zero": 0,
+        }
         is_claimed, payment = self._update_if(
             _key(request.order_id),
-            Changes(
-                _EVERY_CLAIM_SETS | _FIRST_CLAIM_SETS | {"attempt": ":attempt", **_ATTEMPT_SETS},
-                {
-                    **frozen(request, correlation_id),
-                    **_UNPAID,
-                    **_lease(request.order_id, owner, now, lease_seconds),
-                    "attempt": attempt,
-                    "method": payment_method,
-                    "zero": 0,
-                },
-                removes=_LAST_RESULT,
-            ),
+            frozen(request, correlation_id) | Changes(sets, values, removes=_LAST_RESULT),
             condition=_CLAIMABLE,
             names=attempt_names(attempt),
         )
@@ -122,7 +116,6 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
             "cancel_requested_at": "if_not_exists(cancel_requested_at, :now)",
             "attempt": "if_not_exists(attempt, :attempt)",
             "#state": "if_not_exists(#state, :pending)",
-            **_ATTEMPT_SETS,
             "lease_expires_at": "if_not_exists(lease_expires_at, :zero)",
             "claimed_at": "if_not_exists(claimed_at, :now)",
             "revision": _EVERY_CLAIM_SETS["revision"],
@@ -130,7 +123,6 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
             "unfinished_claimed_at": "if_not_exists(unfinished_claimed_at, :now)",
         }
         values = {
-            **frozen(request, correlation_id),
             **_UNPAID,
             "attempt": attempt,
             "method": payment_method,
@@ -141,7 +133,7 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         }
         _, payment = self._update_if(
             _key(request.order_id),
-            Changes(_FIRST_CLAIM_SETS | sets, values, removes=["expires_at"]),
+            frozen(request, correlation_id) | Changes(_FIRST_CLAIM_SETS | sets, values, removes=["expires_at"]),
             condition=f"{ROW_IS_NEW} OR {_IS_UNPAID}",
             names=attempt_names(attempt),
         )
@@ -175,15 +167,10 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         replaces = (
             "payment_intent_id = :replaced" if payment.payment_intent_id else "attribute_not_exists(payment_intent_id)"
         )
-        values = {
-            "payment_intent_id": payment_intent_id,
-            "generation": generation,
-            "attempt": payment.attempt,
-            "replaced": payment.payment_intent_id,
-        }
+        compared = {"attempt": payment.attempt, "replaced": payment.payment_intent_id}
         return self._write_as_owner(
             payment,
-            Changes({"payment_intent_id": ":payment_intent_id", "generation": ":generation"}, values),
+            Changes.to({"payment_intent_id": payment_intent_id, "generation": generation}) | Changes(values=compared),
             condition=f"attempt = :attempt AND {replaces}",
         )
 
@@ -194,13 +181,12 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
             WriteRefused: the lease is lost; or a cancellation was requested, and this state is not terminal. Then the
                 worker still has the lease, which ends by itself: the next claim finds the request, and cancels.
         """
-        changes = final_changes(final, now)
+        changes = self._final_changes(final, now) | Changes(values={"attempt": row.attempt})
         condition = "attempt = :attempt"
         if final.state not in CLOSED_STATES:
             # The row would leave the index, or wait for the customer: nobody would finish the cancellation.
             condition += " AND attribute_not_exists(cancel_requested_at)"
-        with_attempt = Changes(changes.sets, {**changes.values, "attempt": row.attempt}, changes.removes)
-        return self._write_as_owner(row, with_attempt, condition=condition, now=now)
+        return self._write_as_owner(row, changes, condition=condition, now=now)
 
     # ------------------------------------------------------------ for webhooks and scheduled runs
 
@@ -224,14 +210,32 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
             charged_at: when it succeeded, in epoch seconds: the row expires when the lost one would have.
             review: why it needs one; None if it is paid.
         """
-        item = recovered_item(order_id, intent, charged_at=charged_at, correlation_id=correlation_id, now=now)
-        return self._put_new(item | ({"state": PaymentState.NEEDS_REVIEW, "decline_code": review} if review else {}))
+        item = {
+            "order_id": order_id,
+            "attempt": 1,
+            "state": PaymentState.NEEDS_REVIEW if review else PaymentState.SUCCEEDED,
+            "decline_code": review,
+            "generation": intent.generation,
+            "payment_intent_id": intent.payment_intent_id,
+            "amount_minor": intent.amount_minor,
+            "currency": intent.currency,
+            "customer_id": intent.customer_id,
+            "placed_at": intent.placed_at,
+            "correlation_id": correlation_id,
+            "claimed_at": now,
+            # The order is paid since then, and so refuses refunds before this row expires.
+            "finalized_at": charged_at,
+            "lease_expires_at": 0,
+            # As of each new row.
+            "revision": now + 1,
+            "expires_at": charged_at + RETENTION_SECONDS,
+            **(_attributes_of(intent.after_charge) if intent.after_charge else {}),
+        }
+        return self._put_new(item)
 
     def record_after_charge(self, payment: Payment, after: AfterCharge, *, now: int) -> bool:
         """Write what followed the charge, and the dispute's status that counts; False if the row has changed since."""
-        known = _known_of(after)
-        changes = Changes({name: f":{name}" for name in known}, known, _unknown_of(after))
-        return self._write_if_unchanged(payment, changes, now=now)
+        return self._write_if_unchanged(payment, Changes.to_exactly(_attributes_of(after)), now=now)
 
     def unfinished(
         self, shard: str, *, claimed_before: int, after: dict[str, Any] | None, limit: int
@@ -257,10 +261,38 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         return payment_of(item)
 
     def _final_changes(self, final: Finalize, now: int) -> Changes:
-        return final_changes(final, now)
+        """What a final state writes. REQUIRES_ACTION stays in the index of unfinished rows, and does not expire."""
+        changes = Changes.to(
+            {
+                "state": final.state,
+                "finalized_at": now,
+                "lease_expires_at": 0,
+                "payment_intent_id": final.payment_intent_id,
+                "generation": final.generation,
+                "decline_code": final.code,
+                "advice_code": final.advice_code,
+                "declined_charge_id": final.declined_charge_id,
+                "refused_cards": final.refused_cards or None,
+                "stripe_message": final.stripe_message,
+                "stripe_request_id": final.stripe_request_id,
+                "fraud_suspicion": final.fraud_suspicion,
+            },
+            # `refused_at` survives claims, and ends with the attempt.
+            removes=["lease_owner", "refused_at"],
+        )
+        if final.payment_intent_id is not None and final.declined_charge_id is None:
+            # The former charge is of this PaymentIntent, which shows none any more.
+            changes |= Changes(removes=["declined_charge_id"])
+        if final.after_charge is not None:
+            # The former ones are of another PaymentIntent.
+            changes |= Changes.to_exactly(_attributes_of(final.after_charge))
+        if final.state is PaymentState.REQUIRES_ACTION:
+            return changes
+        expires_at = now + RETENTION_SECONDS
+        return changes | Changes.to({"expires_at": expires_at}, removes=["unfinished_shard", "unfinished_claimed_at"])
 
 
-# ---------------------------------------------------------------- a row as an item, in both directions
+# ---------------------------------------------------------------- a row and its item
 
 
 def attempt_names(attempt: int) -> dict[str, str]:
@@ -268,128 +300,26 @@ def attempt_names(attempt: int) -> dict[str, str]:
     return {"#method": f"payment_method_{attempt}", "#attempt_claimed_at": f"attempt_claimed_at_{attempt}"}
 
 
-def frozen(request: FrozenRequest, correlation_id: str) -> dict[str, Any]:
-    """What the first claim freezes."""
-    return {
-        "amount_minor": request.amount_minor,
-        "currency": request.currency,
-        "customer_id": request.customer_id,
-        "placed_at": request.placed_at,
-        "terms_version": request.terms_version,
-        "correlation_id": correlation_id,
-    }
-
-
 def payment_of(item: Mapping[str, Any]) -> Payment:
-    """The item as a Payment."""
+    """The item as a Payment; the fields of its request are attributes of the item."""
     values = from_item(item)
     names = attempt_names(values["attempt"])
-    return Payment(
-        request=FrozenRequest(
-            order_id=values["order_id"],
-            amount_minor=values["amount_minor"],
-            currency=values["currency"],
-            customer_id=values["customer_id"],
-            placed_at=values["placed_at"],
-            terms_version=values.get("terms_version", 1),  # A recovered row creates nothing.
-        ),
-        attempt=values["attempt"],
-        payment_method=values.get(names["#method"], ""),
-        state=PaymentState(values["state"]),
-        generation=values["generation"],
-        payment_intent_id=values.get("payment_intent_id"),
-        cancel_requested_at=values.get("cancel_requested_at"),
-        accepted_cancellations=tuple(values.get("accepted_cancellations", ())),
-        declined_charge_id=values.get("declined_charge_id"),
-        refused_cards=tuple(values.get("refused_cards", ())),
-        lease_owner=values.get("lease_owner"),
-        lease_expires_at=values["lease_expires_at"],
-        revision=values["revision"],
-        claimed_at=values["claimed_at"],
-        # A recovered row has no attempt of its own.
-        attempt_claimed_at=values.get(names["#attempt_claimed_at"], values["claimed_at"]),
-        finalized_at=values.get("finalized_at"),
-        last_emitted_at=values.get("last_emitted_at"),
-        refused_at=values.get("refused_at"),
-        code=values.get("decline_code"),
-        amount_refunded_minor=values.get("amount_refunded_minor", 0),
-        disputes=values.get("disputes", {}),
-        fraud_suspicion=values.get("fraud_suspicion"),
-        correlation_id=values["correlation_id"],
-    )
-
-
-def final_changes(final: Finalize, now: int) -> Changes:
-    """What a final state writes. REQUIRES_ACTION stays in the index of unfinished rows, and does not expire."""
-    optional = {
-        "payment_intent_id": final.payment_intent_id,
-        "generation": final.generation,
-        "decline_code": final.code,
-        "advice_code": final.advice_code,
-        "declined_charge_id": final.declined_charge_id,
-        "refused_cards": final.refused_cards or None,
-        "stripe_message": final.stripe_message,
-        "stripe_request_id": final.stripe_request_id,
-        "fraud_suspicion": final.fraud_suspicion,
-        **_known_of(final.after_charge),
+    # A recovered row has no attempt of its own.
+    of_attempt = {
+        "payment_method": values.get(names["#method"], ""),
+        "attempt_claimed_at": values.get(names["#attempt_claimed_at"], values["claimed_at"]),
     }
-    given = {name: value for name, value in optional.items() if value is not None}
-    sets = {"#state": ":state", "finalized_at": ":now", "lease_expires_at": ":zero"}
-    sets |= {name: f":{name}" for name in given}
-    values = {"state": final.state, "now": now, "zero": 0, **given}
-    # `refused_at` survives claims, and ends with the attempt.
-    removes = ["lease_owner", "refused_at"]
-    if final.payment_intent_id is not None and final.declined_charge_id is None:
-        # The former charge is of this PaymentIntent, which shows none any more.
-        removes.append("declined_charge_id")
-    if final.after_charge is not None:
-        # The former ones are of another PaymentIntent.
-        removes += _unknown_of(final.after_charge)
-    if final.state is PaymentState.REQUIRES_ACTION:
-        return Changes(sets, values, removes)
-    values["expires_at"] = now + RETENTION_SECONDS
-    removes += ["unfinished_shard", "unfinished_claimed_at"]
-    return Changes({**sets, "expires_at": ":expires_at"}, values, removes)
+    return object_of(Payment, {**values, **of_attempt, "request": values})
 
 
-def recovered_item(
-    order_id: str, intent: StripeIntent, *, charged_at: int, correlation_id: str, now: int
-) -> dict[str, Any]:
-    """The attributes of a lost row, as far as its PaymentIntent, which succeeded, still has them."""
+def _attributes_of(after: AfterCharge) -> dict[str, Any]:
+    """The attributes of refunds, disputes and suspicion; None for those that say nothing of it."""
     return {
-        "order_id": order_id,
-        "attempt": 1,
-        "state": PaymentState.SUCCEEDED,
-        "generation": intent.generation,
-        "payment_intent_id": intent.payment_intent_id,
-        "amount_minor": intent.amount_minor,
-        "currency": intent.currency,
-        "customer_id": intent.customer_id,
-        "placed_at": intent.placed_at,
-        "correlation_id": correlation_id,
-        "claimed_at": now,
-        # The order is paid since then, and so refuses refunds before this row expires.
-        "finalized_at": charged_at,
-        "lease_expires_at": 0,
-        # As of each new row.
-        "revision": now + 1,
-        "expires_at": charged_at + RETENTION_SECONDS,
-        **_known_of(intent.after_charge),
+        "amount_refunded_minor": after.amount_refunded_minor,
+        "disputes": after.disputes or None,
+        "dispute_status": status_of(after.disputes),
+        "fraud_suspicion": after.fraud_suspicion or None,
     }
-
-
-def _known_of(after: AfterCharge | None) -> dict[str, Any]:
-    """The attributes of refunds, disputes and suspicion."""
-    if after is None:
-        return {}
-    disputed = {"disputes": after.disputes, "dispute_status": status_of(after.disputes)} if after.disputes else {}
-    suspected = {"fraud_suspicion": after.fraud_suspicion} if after.fraud_suspicion else {}
-    return {"amount_refunded_minor": after.amount_refunded_minor, **disputed, **suspected}
-
-
-def _unknown_of(after: AfterCharge) -> list[str]:
-    """The attributes that say nothing of it."""
-    return sorted({"disputes", "dispute_status", "fraud_suspicion"} - _known_of(after).keys())
 
 
 def _key(order_id: str) -> dict[str, str]:

@@ -110,7 +110,7 @@ class Payment:
     last_emitted_at: int | None = None
     refused_at: int | None = None
     """Since when Stripe refuses the request as invalid: a permanent failure."""
-    code: str | None = None
+    decline_code: str | None = None
     """Finalize.code of its last final state."""
     amount_refunded_minor: int = 0
     disputes: Disputes = field(default_factory=dict)

@@ -95,7 +95,7 @@ def _of_success(payment: Payment, intent: StripeIntent, now: float) -> Discrepan
         return Discrepancy.PAID_AFTER_CANCEL
     if intent.money_differs_from(payment.request):
         return Discrepancy.NONE if payment.state is PaymentState.NEEDS_REVIEW else Discrepancy.MONEY_DIFFERS
-    if payment.state is PaymentState.NEEDS_REVIEW and payment.code == SEVERAL_SUCCEEDED:
+    if payment.state is PaymentState.NEEDS_REVIEW and payment.decline_code == SEVERAL_SUCCEEDED:
         # One of them may be refunded by now, and this may be an event of that one: a person decides which of them pays.
         return Discrepancy.NONE
     return Discrepancy.PAID_LATE if payment.state is PaymentState.DECLINED else Discrepancy.PAID

@@ -12,11 +12,11 @@ rest on it.
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
-from onecharge.payments.charge_rules import Finalize, Payment
-from onecharge.payments.refund_rules import FinalizeRefund, Refund
+from onecharge.payments.charge_rules import Finalize, FrozenRequest, Payment
+from onecharge.payments.refund_rules import FinalizeRefund, FrozenRefund, Refund
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import expression_values, set_expression, to_item
 
@@ -116,11 +116,27 @@ def new_lease_owner() -> str:
 class Changes:
     """What one write changes."""
 
-    sets: Mapping[str, str]
+    sets: Mapping[str, str] = field(default_factory=dict)
     """Each attribute and its new value, as an update expression has them."""
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = field(default_factory=dict)
     """The expression's values, by their names without the colon."""
     removes: Sequence[str] = ()
+
+    @classmethod
+    def to(cls, values: Mapping[str, Any], *, removes: Sequence[str] = ()) -> Self:
+        """Each attribute gets its value; one whose value is None stays as it is."""
+        given = {name: value for name, value in values.items() if value is not None}
+        return cls({"#state" if name == "state" else name: f":{name}" for name in given}, given, removes)
+
+    @classmethod
+    def to_exactly(cls, values: Mapping[str, Any]) -> Self:
+        """Each attribute gets its value; one whose value is None is removed."""
+        return cls.to(values, removes=[name for name, value in values.items() if value is None])
+
+    def __or__(self, more: Self) -> Self:
+        """Both in one write."""
+        sets, values = {**self.sets, **more.sets}, {**self.values, **more.values}
+        return replace(self, sets=sets, values=values, removes=(*self.removes, *more.removes))
 
     @property
     def expression(self) -> str:
@@ -164,19 +180,16 @@ class LeasedTable[Row: LeasedRow, Final: Outcome](ABC):
             now: of a write that emits an outcome.
         """
         # A request to cancel may have moved the revision on since the row was read.
-        with_revision = Changes({**changes.sets, "revision": "revision + :step"}, changes.values, changes.removes)
+        changes |= Changes({"revision": "revision + :step"}, {"step": next_revision(row, now) - row.revision})
         try:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=to_item(row.key),
-                UpdateExpression=with_revision.expression,
+                UpdateExpression=changes.expression,
                 ConditionExpression=_IS_OWNER + (f" AND {condition}" if condition else ""),
                 ExpressionAttributeNames={"#state": "state"},
                 ExpressionAttributeValues=expression_values(
-                    **changes.values,
-                    step=next_revision(row, now) - row.revision,
-                    pending=PENDING,
-                    ours=row.lease_owner or "nobody",
+                    **changes.values, pending=PENDING, ours=row.lease_owner or "nobody"
                 ),
                 ReturnValues="ALL_NEW",
             )
@@ -192,20 +205,18 @@ class LeasedTable[Row: LeasedRow, Final: Outcome](ABC):
 
     def reemit_outcome(self, row: Row, *, now: int) -> bool:
         """Make the table's stream carry the row once more; False if the row has changed since it was read."""
-        return self._write_if_unchanged(row, Changes({"last_emitted_at": ":now"}, {"now": now}), now=now)
+        return self._write_if_unchanged(row, Changes.to({"last_emitted_at": now}), now=now)
 
     def _write_if_unchanged(self, row: Row, changes: Changes, *, now: int, condition: str = "") -> bool:
-        with_revision = Changes({**changes.sets, "revision": ":next"}, changes.values, changes.removes)
+        changes |= Changes({"revision": ":next"}, {"next": next_revision(row, now)})
         names = {"#state": "state"} if "#state" in changes.sets or "#state" in condition else {}
         try:
             self.client.update_item(
                 TableName=self.table,
                 Key=to_item(row.key),
-                UpdateExpression=with_revision.expression,
+                UpdateExpression=changes.expression,
                 ConditionExpression="revision = :revision" + (f" AND {condition}" if condition else ""),
-                ExpressionAttributeValues=expression_values(
-                    **changes.values, next=next_revision(row, now), revision=row.revision
-                ),
+                ExpressionAttributeValues=expression_values(**changes.values, revision=row.revision),
                 **({"ExpressionAttributeNames": names} if names else {}),  # type: ignore[arg-type]  # One argument.
             )
         except self.client.exceptions.ConditionalCheckFailedException:
@@ -254,7 +265,13 @@ class LeasedTable[Row: LeasedRow, Final: Outcome](ABC):
         return True, self._row_of(answer["Attributes"])
 
 
-def released(kept: Mapping[str, str | int], **also: str) -> Changes:
+def frozen(request: FrozenRequest | FrozenRefund, correlation_id: str) -> Changes:
+    """What the first claim writes, and no later one changes: each field of the request is an attribute of the row."""
+    values = {name: value for name, value in vars(request).items() if name not in ("order_id", "refund_id")}
+    values["correlation_id"] = correlation_id
+    return Changes({name: f"if_not_exists({name}, :{name})" for name in values}, values)
+
+
+def released(kept: Mapping[str, str | int]) -> Changes:
     """What releasing a lease writes, with what is to be kept."""
-    sets = {"lease_expires_at": ":zero", **also, **{name: f":{name}" for name in kept}}
-    return Changes(sets, {"zero": 0, **kept}, removes=["lease_owner"])
+    return Changes.to({"lease_expires_at": 0, **kept}, removes=["lease_owner"])

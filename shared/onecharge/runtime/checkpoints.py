@@ -8,12 +8,9 @@ checkpoint.
 """
 
 from dataclasses import asdict, dataclass, replace
-from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import TypeAdapter
-
-from onecharge.runtime.dynamodb import expression_values, from_item, to_item
+from onecharge.runtime.dynamodb import expression_values, from_item, object_of, to_item
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -37,12 +34,6 @@ class ConcurrentRun(Exception):
     """Another run has written the checkpoint since this one read it. The remaining work is left to that run."""
 
 
-@cache
-def _adapter_of(checkpoint: type[Checkpoint]) -> TypeAdapter[Any]:
-    """Compiles a validator once for each class: it takes milliseconds, and a simulation makes thousands of stores."""
-    return TypeAdapter(checkpoint)
-
-
 class CheckpointStore[C: Checkpoint]:
     """The checkpoint of one job through boto3's client. Methods raise botocore's errors."""
 
@@ -50,12 +41,12 @@ class CheckpointStore[C: Checkpoint]:
         self._client = client
         self._table = table
         self._key = {"name": checkpoint.job}
-        self._adapter: TypeAdapter[C] = _adapter_of(checkpoint)  # type: ignore[arg-type]  # A class is hashable.
+        self._checkpoint = checkpoint
 
     def read(self) -> C | None:
         """Read it consistently; None before it was first written. Attributes that the class lacks are ignored."""
         response = self._client.get_item(TableName=self._table, Key=to_item(self._key), ConsistentRead=True)
-        return self._adapter.validate_python(from_item(response["Item"])) if "Item" in response else None
+        return object_of(self._checkpoint, from_item(response["Item"])) if "Item" in response else None
 
     def write(self, checkpoint: C) -> C:
         """Write it with the next version, and return that. Raises ConcurrentRun if the stored version differs."""

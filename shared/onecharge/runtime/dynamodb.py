@@ -1,9 +1,12 @@
-"""What the stores of both services share: DynamoDB's items and plain Python values, batches of reads, index shards."""
+"""What the stores of both services share: DynamoDB's items and Python's objects, batches of reads, index shards."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import batched
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -39,6 +42,18 @@ def to_item(values: Mapping[str, Any]) -> dict[str, Any]:
 def from_item(item: Mapping[str, Any]) -> dict[str, Any]:
     """`{"attempt": {"N": "1"}}` as `{"attempt": 1}`; every number is an int. Raises ValueError for a fraction."""
     return {name: _deserialized(value) for name, value in item.items()}
+
+
+def object_of[T](class_: type[T], values: Mapping[str, Any]) -> T:
+    """An item's values as an object of the dataclass. Attributes that it lacks are ignored. Raises ValueError."""
+    adapter: TypeAdapter[T] = _adapter_of(class_)  # type: ignore[arg-type]  # A class is hashable.
+    return adapter.validate_python(values)
+
+
+@cache
+def _adapter_of(class_: type[Any]) -> TypeAdapter[Any]:
+    """Compiles the validator of a class once, when its first object is read: it takes milliseconds."""
+    return TypeAdapter(class_)
 
 
 def set_expression(changes: Mapping[str, str]) -> str:
