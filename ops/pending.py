@@ -7,12 +7,13 @@ It reads the indexes waiting and unfinished, then each item; the reason is expla
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
 
 from onecharge.orders.transitions import WAITING
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.runtime.dynamodb import ALL_SHARDS
+from onecharge.runtime.paging import paged
 from ops.connection import Stack
 from ops.errors import ExitStatus
 from ops.explain import described
@@ -68,11 +69,7 @@ def _orders_and_refunds(stack: Stack, until: float) -> Iterator[tuple[float, str
 def _payments(stack: Stack, until: float) -> Iterator[tuple[float, str, str]]:
     """Unfinished rows."""
     store = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable"))
-    for shard in ALL_SHARDS:
-        after: Any = None
-        while True:
-            order_ids, after = store.unfinished(shard, claimed_before=int(until), after=after, limit=_PAGE)
-            for payment in filter(None, map(store.read, order_ids)):
-                yield payment.attempt_claimed_at, payment.request.order_id, f"payment {payment.state}"
-            if after is None:
-                break
+    read = partial(store.unfinished, claimed_before=int(until), limit=_PAGE)
+    for order_ids, _ in paged(ALL_SHARDS, read):
+        for payment in filter(None, map(store.read, order_ids)):
+            yield payment.attempt_claimed_at, payment.request.order_id, f"payment {payment.state}"

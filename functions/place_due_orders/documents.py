@@ -17,12 +17,15 @@ from onecharge.contract.events import CustomerId, PaymentMethodId, reason_of
 from onecharge.contract.money import AmountMinor, Currency, require_chargeable, require_minimum
 from onecharge.orders.card_numbers import holds_card_number
 from onecharge.orders.ids import fingerprint_of, order_id_of
-from onecharge.orders.store import new_order_put
+from onecharge.orders.store import OrderStore, new_order_put
 from onecharge.runtime.dynamodb import from_item, to_item
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.type_defs import UpdateTypeDef
+
+Item = Mapping[str, Any]
+"""An item in DynamoDB's JSON."""
 
 
 class DocumentState(StrEnum):
@@ -35,11 +38,11 @@ class DocumentState(StrEnum):
 
 
 class InvalidDocument(Exception):
-    """The document cannot be an order; `reason` names the field and the rule, and does not repeat the value."""
+    """The document cannot be an order: the text names the field and the rule, and does not repeat the value."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+
+class DocumentChanged(Exception):
+    """The document has changed since it was read: another run has ordered it, or its owner has changed it."""
 
 
 def _no_card_number(text: str) -> str:
@@ -72,7 +75,7 @@ class DueDocument(BaseModel):
         return self
 
     @classmethod
-    def from_item(cls, item: Mapping[str, Any]) -> Self:
+    def from_item(cls, item: Item) -> Self:
         """Read an item of the table. Raises InvalidDocument."""
         try:
             return cls.model_validate(from_item({name: item[name] for name in FIELDS if name in item}))
@@ -96,40 +99,9 @@ class DueDocument(BaseModel):
 FIELDS = tuple(DueDocument.model_fields)
 """The attributes of an item that this function reads."""
 
-
-# ---------------------------------------------------------------- the table
-
-Item = Mapping[str, Any]
-"""An item in DynamoDB's JSON."""
-
 _KEY = ("due_date", "document_id")
 _STATES = {f":{state.lower()}": state for state in DocumentState}
 _UNKNOWN = f"attribute_not_exists(#state) OR NOT #state IN ({', '.join(_STATES)})"
-
-
-@dataclass(frozen=True)
-class Page:
-    """Documents of one due date, and the cursor of the next page (None at the end)."""
-
-    items: list[Item]
-    next: Item | None
-
-
-@dataclass(frozen=True)
-class Placed:
-    """The order is stored, and its document ORDERED."""
-
-
-@dataclass(frozen=True)
-class PlacedBefore:
-    """The order exists, though its document is not ORDERED. `fingerprint` is that of the document it was placed for."""
-
-    fingerprint: str
-
-
-@dataclass(frozen=True)
-class DocumentChanged:
-    """The document has changed since it was read: another run has ordered it, or its owner has changed it."""
 
 
 @dataclass(frozen=True)
@@ -139,35 +111,37 @@ class DueDocumentStore:
     client: "DynamoDBClient"
     table: str
     orders_table: str
+    page_size: int = 1000
+    """Documents that one request reads. Each is written only if it has not changed since."""
 
-    def due(self, due_date: str, *, after: Item | None, limit: int) -> Page:
-        """Returns the next documents of this due date that are DUE, by the index: no others are read."""
-        condition, values = "due_date = :due_date AND #state = :due", {":due": DocumentState.DUE}
-        return self._page(due_date, after, limit, values, KeyConditionExpression=condition, IndexName="due")
+    def due(self, due_date: str, *, after: Item | None) -> tuple[list[Item], Item | None]:
+        """Returns the next documents of this due date that are DUE, by the index, and the cursor (None at the end)."""
+        is_due = "due_date = :due_date AND #state = :due"
+        return self._page(due_date, after, {":due": DocumentState.DUE}, KeyConditionExpression=is_due, IndexName="due")
 
-    def of_no_state(self, due_date: str, *, after: Item | None, limit: int) -> Page:
-        """Returns the next ones without a state, or with an unknown one; `limit` counts all others, too."""
-        condition = "due_date = :due_date"
-        return self._page(due_date, after, limit, _STATES, KeyConditionExpression=condition, FilterExpression=_UNKNOWN)
+    def of_no_state(self, due_date: str, *, after: Item | None) -> tuple[list[Item], Item | None]:
+        """Returns the next ones without a state, or with an unknown one; `page_size` counts all others, too."""
+        is_of_day = "due_date = :due_date"
+        return self._page(due_date, after, _STATES, KeyConditionExpression=is_of_day, FilterExpression=_UNKNOWN)
 
     def _page(
-        self, due_date: str, after: Item | None, limit: int, values: Mapping[str, str], **conditions: Any
-    ) -> Page:
+        self, due_date: str, after: Item | None, values: Mapping[str, str], **conditions: Any
+    ) -> tuple[list[Item], Item | None]:
         start: dict[str, Any] = {"ExclusiveStartKey": after} if after else {}
         answer = self.client.query(
             TableName=self.table,
             ExpressionAttributeNames={"#state": "state"},
             ExpressionAttributeValues=to_item({":due_date": due_date, **values}),
-            Limit=limit,
+            Limit=self.page_size,
             **conditions,
             **start,
         )
-        return Page(list(answer["Items"]), answer.get("LastEvaluatedKey"))
+        return list(answer["Items"]), answer.get("LastEvaluatedKey")
 
-    def place(self, read: Item, order: Item) -> Placed | PlacedBefore | DocumentChanged:
-        """Store the order and mark its document ORDERED, both or neither.
+    def place(self, read: Item, order: Item) -> str | None:
+        """Store the order and mark its document ORDERED, both or neither: only if the order is new.
 
-        Both are written only if the order is new and the document has not changed since it was read.
+        Returns None, or the fingerprint of the document that the order was placed for before. Raises DocumentChanged.
         """
         marked = self._update(read, {"state": DocumentState.ORDERED, "order_id": order["order_id"]["S"]})
         new = new_order_put(self.orders_table, order)
@@ -177,30 +151,28 @@ class DueDocumentStore:
             of_order, of_document = canceled.response["CancellationReasons"]
             codes = {of_order.get("Code"), of_document.get("Code")}
             if of_document.get("Code") == "ConditionalCheckFailed" or "TransactionConflict" in codes:
-                return DocumentChanged()
+                raise DocumentChanged from None
             if of_order.get("Code") == "ConditionalCheckFailed":
-                return PlacedBefore(from_item(of_order["Item"])["fingerprint"])
+                return str(from_item(of_order["Item"])["fingerprint"])
             raise
-        return Placed()
+        return None
 
-    def order_of(self, document: DueDocument) -> PlacedBefore | None:
-        """The order that was placed for this document, whatever state the document has by now; None if none was."""
-        answer = self.client.get_item(
-            TableName=self.orders_table, Key=to_item({"order_id": document.order_id}), ConsistentRead=True
-        )
-        return PlacedBefore(from_item(answer["Item"])["fingerprint"]) if "Item" in answer else None
+    def fingerprint_placed(self, document: DueDocument) -> str | None:
+        """Returns that of the document which its order was placed for; None if there is no order."""
+        order = OrderStore(self.client, self.orders_table).find(document.order_id)
+        return order.fingerprint if order else None
 
-    def mark(self, read: Item, marks: Mapping[str, str]) -> bool:
-        """Set these attributes if the document has not changed since it was read; returns whether it has not."""
+    def mark(self, read: Item, marks: Mapping[str, str]) -> None:
+        """Set these attributes. Raises DocumentChanged."""
         try:
             self.client.update_item(**self._update(read, marks))
         except self.client.exceptions.ConditionalCheckFailedException:
-            return False
-        return True
+            raise DocumentChanged from None
 
     def _update(self, read: Item, marks: Mapping[str, str]) -> "UpdateTypeDef":
         compared = [name for name in FIELDS if name not in _KEY]
         as_read = [f"#{name} = :{name}" if name in read else f"attribute_not_exists(#{name})" for name in compared]
+        values = {f":{name}": read[name] for name in compared if name in read}
         return {
             "TableName": self.table,
             "Key": {name: read[name] for name in _KEY},
@@ -208,8 +180,5 @@ class DueDocumentStore:
             # An update would create a document that was deleted.
             "ConditionExpression": " AND ".join(["attribute_exists(document_id)", *as_read]),
             "ExpressionAttributeNames": {f"#{name}": name for name in {*compared, *marks}},
-            "ExpressionAttributeValues": {
-                **{f":{name}": read[name] for name in compared if name in read},
-                **to_item({f":new_{name}": mark for name, mark in marks.items()}),
-            },
+            "ExpressionAttributeValues": values | to_item({f":new_{name}": mark for name, mark in marks.items()}),
         }

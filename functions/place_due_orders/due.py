@@ -6,8 +6,7 @@
 The next run continues with the documents that are not marked yet. Two concurrent runs are harmless.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
@@ -19,6 +18,7 @@ from onecharge.orders.schema import new_order_item
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import is_outage
 from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.paging import ReadPage, paged
 from onecharge.runtime.parallel import Parallel
 from place_due_orders.documents import (
     DocumentChanged,
@@ -27,9 +27,6 @@ from place_due_orders.documents import (
     DueDocumentStore,
     InvalidDocument,
     Item,
-    Page,
-    Placed,
-    PlacedBefore,
 )
 
 CATCH_UP_DAYS = 7
@@ -42,25 +39,14 @@ AT_ONCE = 4
 """How many documents are ordered in parallel. All documents of a day are in one partition of their table, which takes
 1,000 write units a second, and each is two in a transaction. So 500 a second is the limit, whatever this number is."""
 
-PAGE_SIZE = 1000
-"""Documents that one request reads. Each is written only if it has not changed since."""
-
 ONE_STEP_SECONDS = 15
 """The longest time that a page or a document takes: two requests with two tries of 3 s each, and the pauses between."""
 
 
-def days_ordered(today: date) -> list[str]:
-    """The due dates that a run orders. The oldest is first, since the next run may be too late for it."""
-    return [(today - timedelta(days)).isoformat() for days in range(CATCH_UP_DAYS, -1, -1)]
-
-
-def days_reported(today: date) -> list[str]:
-    """The due dates that are too old to be ordered without a person."""
-    return [(today - timedelta(days)).isoformat() for days in range(CATCH_UP_DAYS + 1, REPORTED_DAYS + 1)]
-
-
-class _OutOfTime(Exception):
-    """Too little time is left in this invocation for another step."""
+def days_read(today: date) -> list[str]:
+    """The due dates that a run orders, the oldest first, since the next run may be too late for it; then older ones."""
+    ages = [*range(CATCH_UP_DAYS, -1, -1), *range(CATCH_UP_DAYS + 1, REPORTED_DAYS + 1)]
+    return [(today - timedelta(days)).isoformat() for days in ages]
 
 
 @dataclass(frozen=True)
@@ -83,75 +69,72 @@ class DueRun:
     def place_orders(self) -> None:
         """Order what is due. The next run retries what fails. Raises botocore's errors: the run has failed."""
         today = self.clock().date()
-        try:
-            for due_date in days_ordered(today):
-                self._order_all(due_date, self.documents.due)
-            for due_date in days_reported(today):
-                self._report(due_date)
-        except _OutOfTime:
+        days, about = days_read(today), {"today": today.isoformat()}
+        if not self._order_all(days, self.documents.due):
             self.count("DueRunUnfinished")
-            self.logger.warning("out of time: the next run continues", extra={"today": today.isoformat()})
+            self.logger.warning("out of time: the next run continues", extra=about)
             return
-        self.logger.info("run complete: everything due is ordered", extra={"today": today.isoformat()})
+        self.logger.info("run complete: everything due is ordered", extra=about)
         # The index does not have these. To find them takes reading all documents, so it is done last.
-        with suppress(_OutOfTime):
-            for due_date in days_ordered(today) + days_reported(today):
-                self._order_all(due_date, self.documents.of_no_state)
+        self._order_all(days, self.documents.of_no_state)
 
-    def _order_all(self, due_date: str, read: Callable[..., Page]) -> None:
-        for items in batched(self._documents(due_date, read), AT_ONCE, strict=False):
-            self._require_time()
-            self.parallel(partial(self._order_isolated, due_date), items)
+    def _order_all(self, days: Sequence[str], read: ReadPage[str, Item, Item]) -> bool:
+        """Order the documents of these days; returns whether there was time for all of them."""
+        is_complete, missed = False, set[str | None]()
+        for items, (part, _) in paged(days, read, has_time=self.has_time):
+            for some in batched(items, AT_ONCE, strict=False):
+                if not self.has_time():
+                    return False
+                found = {*self.parallel(partial(self._order_isolated, days[0]), some)}
+                for due_date in filter(None, found - missed):
+                    self._report("DueDateMissed", "due too long ago: order it or withdraw it", due_date)
+                missed |= found
+            is_complete = part == len(days)
+        return is_complete
 
-    def _documents(self, due_date: str, read: Callable[..., Page]) -> Iterator[Item]:
-        after = None
-        while True:
-            self._require_time()
-            page = read(due_date, after=after, limit=PAGE_SIZE)
-            yield from page.items
-            if page.next is None:
-                return
-            after = page.next
-
-    def _require_time(self) -> None:
-        if not self.has_time():
-            raise _OutOfTime
-
-    def _order_isolated(self, due_date: str, item: Item) -> None:
-        """Order one document. Its failure does not block the others."""
+    def _order_isolated(self, oldest: str, item: Item) -> str | None:
+        """Order one document; returns its due date if that is too long ago. Its failure does not block the others."""
+        due_date = str(item["due_date"]["S"])
         try:
-            self._order(item, due_date)
+            return due_date if self._is_missed(item, is_too_late=due_date < oldest) else None
+        except DocumentChanged:
+            self.count("DueDocumentChanged")
         except Exception as error:
             self.count("DueDocumentFailed")
             if is_outage(error):
                 about = {"due_date": due_date, "error": type(error).__name__}
                 self.logger.warning("document failed: the next run retries it", extra=about)
-                return
-            self.count(Alarm(Cause.UNEXPECTED_ERROR))
-            self.logger.exception(
-                "document failed unexpectedly: the next run retries it",
-                extra={"due_date": due_date, "cause": Cause.UNEXPECTED_ERROR},
-            )
+            else:
+                self.count(Alarm(Cause.UNEXPECTED_ERROR))
+                about = {"due_date": due_date, "cause": Cause.UNEXPECTED_ERROR}
+                self.logger.exception("document failed unexpectedly: the next run retries it", extra=about)
+        return None
 
-    def _order(self, item: Item, due_date: str) -> None:
+    def _is_missed(self, item: Item, *, is_too_late: bool) -> bool:
+        """Order the document, or mark it as what it is; returns whether it is too late, and has no order.
+
+        A restore may have made DUE again what was ordered. A person who enters it with a new due date orders it twice.
+        """
         try:
             document = DueDocument.from_item(item)
         except InvalidDocument as invalid:
-            self._invalid(item, due_date, invalid.reason)
-            return
-        match self.documents.place(item, self._new_order_item(document)):
-            case Placed():
-                self._placed("DueOrderPlaced", "order placed for a due document", document)
-            case PlacedBefore() as before:
-                self._placed_before(item, document, before)
-            case DocumentChanged():
-                self.count("DueDocumentChanged")
-
-    def _placed_before(self, item: Item, document: DueDocument, before: PlacedBefore) -> None:
-        if before.fingerprint != document.fingerprint:
-            self._invalid(item, document.due_date, "document: ordered_before_with_other_content")
-        elif self.documents.mark(item, {"state": DocumentState.ORDERED, "order_id": document.order_id}):
-            self._placed("DueOrderReplayed", "order was placed before: document marked", document)
+            self._mark_invalid(item, str(invalid))
+            return False
+        if is_too_late:
+            before = self.documents.fingerprint_placed(document)
+        else:
+            before = self.documents.place(item, self._new_order_item(document))
+        match before:
+            case None if is_too_late:
+                return True
+            case None:
+                self._log("DueOrderPlaced", "order placed for a due document", document)
+            case document.fingerprint:
+                self.documents.mark(item, {"state": DocumentState.ORDERED, "order_id": document.order_id})
+                self._log("DueOrderReplayed", "order was placed before: document marked", document)
+            case _:
+                self._mark_invalid(item, "document: ordered_before_with_other_content")
+        return False
 
     def _new_order_item(self, document: DueDocument) -> Item:
         return new_order_item(
@@ -159,7 +142,7 @@ class DueRun:
             document.customer_id,
             document,
             amount_minor=document.amount_minor,
-            correlation_id=self._correlation_id(document),
+            correlation_id=f"{self.run_id}:{document.document_id}",
             # The due date, whenever it is ordered: an order placed again after a restore of the tables keeps its age,
             # by which the payment service decides whether to look up its other PaymentIntents.
             now=datetime.combine(date.fromisoformat(document.due_date), time.min, UTC),
@@ -168,58 +151,18 @@ class DueRun:
             due_date=document.due_date,
         )
 
-    def _correlation_id(self, document: DueDocument) -> str:
-        return f"{self.run_id}:{document.document_id}"
-
-    def _placed(self, metric: str, message: str, document: DueDocument) -> None:
+    def _log(self, metric: str, message: str, document: DueDocument) -> None:
         self.count(metric)
-        self.logger.info(
-            message,
-            extra={
-                "order_id": document.order_id,
-                "attempt": 1,
-                "correlation_id": self._correlation_id(document),
-                "document_id": document.document_id,
-                "due_date": document.due_date,
-            },
-        )
+        ids = {"order_id": document.order_id, "attempt": 1, "document_id": document.document_id}
+        correlation_id = f"{self.run_id}:{document.document_id}"
+        self.logger.info(message, extra={**ids, "due_date": document.due_date, "correlation_id": correlation_id})
 
-    def _invalid(self, item: Item, due_date: str, reason: str) -> None:
-        if not self.documents.mark(item, {"state": DocumentState.INVALID, "reason": reason}):
-            return
-        self.count("DueDocumentInvalid")
-        self.count(Alarm(Cause.DUE_DOCUMENT))
+    def _mark_invalid(self, item: Item, reason: str) -> None:
+        self.documents.mark(item, {"state": DocumentState.INVALID, "reason": reason})
         # The line lacks the document's id, which may be the invalid part. The table has the document, as INVALID.
-        self.logger.error(
-            "document is INVALID: correct it",
-            extra={"due_date": due_date, "reason": reason, "cause": Cause.DUE_DOCUMENT},
-        )
+        self._report("DueDocumentInvalid", "document is INVALID: correct it", item["due_date"]["S"], reason=reason)
 
-    def _report(self, due_date: str) -> None:
-        """Report the date, once, if a document of it has no order."""
-        is_reported = False
-        for item in self._documents(due_date, self.documents.due):
-            self._require_time()
-            if not self._is_missed(item, due_date) or is_reported:
-                continue
-            is_reported = True
-            self.count("DueDateMissed")
-            self.count(Alarm(Cause.DUE_DOCUMENT))
-            self.logger.error(
-                "due too long ago: order it or withdraw it", extra={"due_date": due_date, "cause": Cause.DUE_DOCUMENT}
-            )
-
-    def _is_missed(self, item: Item, due_date: str) -> bool:
-        """Whether the document has no order, and could have one; otherwise it is marked as what it is.
-
-        A restore may have made DUE again what was ordered. A person who enters it with a new due date orders it twice.
-        """
-        try:
-            document = DueDocument.from_item(item)
-        except InvalidDocument as invalid:
-            self._invalid(item, due_date, invalid.reason)
-            return False
-        before = self.documents.order_of(document)
-        if before:
-            self._placed_before(item, document, before)
-        return before is None
+    def _report(self, metric: str, message: str, due_date: str, **about: str) -> None:
+        self.count(metric)
+        self.count(Alarm(Cause.DUE_DOCUMENT))
+        self.logger.error(message, extra={"due_date": due_date, "cause": Cause.DUE_DOCUMENT, **about})

@@ -9,6 +9,7 @@ decides what is next, and reports how far behind it is; payments/later.py does t
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import batched
 from typing import Any
 
@@ -36,6 +37,7 @@ from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
 from onecharge.runtime.dynamodb import ALL_SHARDS, SHARDS
 from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.paging import paged
 from onecharge.runtime.parallel import Parallel
 
 IN_PARALLEL = 5
@@ -145,21 +147,15 @@ class ReconcileRun:
         """Continue the present round, at most to its end."""
         if self._checkpoint.is_between_rounds:
             self._advance(round_started_at=self._instruments.now())
-        visited = 0
-        while self._has_time(reserve):
-            order_ids, after_row = self._store.unfinished(
-                ALL_SHARDS[self._checkpoint.shard],
-                claimed_before=self._checkpoint.round_started_at - UNATTENDED_SECONDS,
-                after=self._checkpoint.after_row,
-                limit=IN_PARALLEL,
-            )
+        visited, claimed_before = 0, self._checkpoint.round_started_at - UNATTENDED_SECONDS
+        read = partial(self._store.unfinished, claimed_before=claimed_before, limit=IN_PARALLEL)
+        start = self._checkpoint.shard, self._checkpoint.after_row
+        for order_ids, (shard, after_row) in paged(ALL_SHARDS, read, start, has_time=lambda: self._has_time(reserve)):
             self._parallel(self._visit_row, order_ids)
             visited += len(order_ids)
-            shard = self._checkpoint.shard + (after_row is None)
             self._advance(shard=shard % SHARDS, after_row=after_row)
             if shard == SHARDS:
                 self._advance(round_completed_at=self._instruments.now())
-                break
         self._instruments.log("rows visited", rows=visited, round_completed=self._checkpoint.is_between_rounds)
         self._write()
 

@@ -8,6 +8,7 @@ Its event is published with the same content and the same id, so that a consumer
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import batched
 from typing import Any
 
@@ -26,6 +27,7 @@ from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
 from onecharge.runtime.dynamodb import ALL_SHARDS, from_item
 from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.paging import paged
 from onecharge.runtime.parallel import Parallel
 from onecharge.runtime.topics import ENTRIES_MAX, Topic
 from republish.waiting import Item, Source
@@ -61,8 +63,10 @@ class Republisher:
         """
         try:
             checkpoint = self._present_round()
-            while not self._is_completed(checkpoint) and has_time():
-                checkpoint = self._page(checkpoint)
+            start = checkpoint.part, checkpoint.after_entry
+            for events, (part, after) in paged(self._parts, partial(self._page, checkpoint), start, has_time=has_time):
+                self._publish(events)
+                checkpoint = self.checkpoints.write(replace(checkpoint, part=part, after_entry=after))
             self.logger.info("republication run ended", extra={"round_completed": self._is_completed(checkpoint)})
         except ConcurrentRun:
             self.count("ConcurrentRun")
@@ -78,27 +82,23 @@ class Republisher:
         return RepublishCheckpoint(version=last.version, round_at=now, round_before_at=last.round_at)
 
     def _is_completed(self, checkpoint: RepublishCheckpoint) -> bool:
-        return checkpoint.part >= len(self.sources) * len(ALL_SHARDS)
+        return checkpoint.part >= len(self._parts)
 
-    def _page(self, checkpoint: RepublishCheckpoint) -> RepublishCheckpoint:
-        """Publish what is due of one page; returns the checkpoint after it, which is written."""
-        of_source, of_shard = divmod(checkpoint.part, len(ALL_SHARDS))
-        source = self.sources[of_source]
-        entries, last = source.index.page(
-            ALL_SHARDS[of_shard],
-            until=checkpoint.round_at - FIRST_WAIT_SECONDS,
-            after=checkpoint.after_entry,
-            limit=ITEMS_A_PAGE,
-        )
+    @property
+    def _parts(self) -> Sequence[tuple[Source, str]]:
+        return [(source, shard) for source in self.sources for shard in ALL_SHARDS]
+
+    def _page(
+        self, checkpoint: RepublishCheckpoint, part: tuple[Source, str], *, after: Mapping[str, str] | None
+    ) -> tuple[list[Event], Mapping[str, str] | None]:
+        """Returns what is due of one page, and the cursor of the next."""
+        source, shard = part
+        until = checkpoint.round_at - FIRST_WAIT_SECONDS
+        entries, last = source.index.page(shard, until=until, after=after, limit=ITEMS_A_PAGE)
         self._report_reviews(sum(entry.get("status") == OrderStatus.NEEDS_REVIEW for entry in entries))
         # The index is eventually consistent: what is due by it is read consistently, a hundred with one request.
         items = source.read([entry for entry in entries if _is_worth_reading(source, entry, checkpoint)])
-        self._publish([event for item in items if (event := self._due(source, item, checkpoint)) is not None])
-        return self.checkpoints.write(
-            replace(checkpoint, after_entry=last)
-            if last
-            else replace(checkpoint, part=checkpoint.part + 1, after_entry=None)
-        )
+        return [event for item in items if (event := self._due(source, item, checkpoint)) is not None], last
 
     def _due(self, source: Source, item: Item, checkpoint: RepublishCheckpoint) -> Event | None:
         """The event of the item, if it still waits and its next republication is due."""

@@ -62,6 +62,7 @@ class Calendar:
     now: datetime = NOON
     counted: list[str] = field(default_factory=list)
     steps_left: int = 10**6
+    page_size: int = 1000
 
     def __post_init__(self) -> None:
         self.dynamodb: Any = MemoryDynamoDB(
@@ -100,7 +101,7 @@ class Calendar:
 
     def run(self) -> None:
         DueRun(
-            documents=DueDocumentStore(self.dynamodb, "DueDocuments", "Orders"),
+            documents=DueDocumentStore(self.dynamodb, "DueDocuments", "Orders", self.page_size),
             clock=lambda: self.now,
             has_time=self._has_time,
             run_id=RUN_ID,

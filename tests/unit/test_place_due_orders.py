@@ -15,8 +15,7 @@ from botocore.exceptions import ClientError
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.orders.ids import order_id_of
 from onecharge.runtime.dynamodb import from_item
-from place_due_orders import due
-from place_due_orders.due import CATCH_UP_DAYS, ONE_STEP_SECONDS, REPORTED_DAYS
+from place_due_orders.due import AT_ONCE, CATCH_UP_DAYS, ONE_STEP_SECONDS, REPORTED_DAYS
 from tests.support.due_orders import NOON, RUN_ID, TODAY, Calendar, Crash, event_from_record
 from tests.support.harness import Log, load_template
 
@@ -210,11 +209,11 @@ def test_a_document_entered_again_keeps_its_order(calendar: Calendar) -> None:
 # ---------------------------------------------------------------- many documents, little time
 
 
-def test_all_pages_of_a_due_date_are_read(calendar: Calendar, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_pages_of_a_due_date_are_read(calendar: Calendar) -> None:
     """Whatever the size of a page, and though some pages have only documents that are done."""
     for number in range(23):
         calendar.enter(f"inv-{number:02}", state="ORDERED" if 4 <= number < 12 else "DUE")
-    monkeypatch.setattr(due, "PAGE_SIZE", 4)
+    calendar.page_size = 4
     calendar.run()
     assert calendar.states() == {"ORDERED": 23}
     assert sum(calendar.ordered().values()) == 15
@@ -236,9 +235,9 @@ def test_a_run_out_of_time_is_continued_by_the_next(calendar: Calendar) -> None:
     assert calendar.counted.count("DueRunUnfinished") == runs
 
 
-def test_finished_documents_make_no_other_late(calendar: Calendar, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_documents_make_no_other_late(calendar: Calendar) -> None:
     """However many there are of the days before: only then the run looks for what has no state."""
-    monkeypatch.setattr(due, "PAGE_SIZE", 2)
+    calendar.page_size = 2
     for number in range(500):
         calendar.enter(f"inv-{number:03}", days_ago(1), state="ORDERED")
     calendar.enter()
@@ -296,11 +295,14 @@ def test_a_document_that_was_ordered_is_never_due_too_long_ago(calendar: Calenda
 
 def test_one_day_with_late_documents_is_reported_once(calendar: Calendar) -> None:
     """Even if time is up before all of them are looked up."""
-    for number in range(5):
+    for number in range(2 * AT_ONCE):
         calendar.enter(f"inv-{number}", days_ago(CATCH_UP_DAYS + 1))
-    calendar.steps_left = 14
-    calendar.run()
-    assert calendar.counted == ["DueDateMissed", "Alarm", "DueRunUnfinished"]
+    for steps in (1, 2):
+        # A page of each day that is ordered, one of the day before them, and some of that day's documents.
+        calendar.steps_left = CATCH_UP_DAYS + 2 + steps
+        calendar.counted.clear()
+        calendar.run()
+        assert calendar.counted == ["DueDateMissed", "Alarm", "DueRunUnfinished"]
 
 
 def test_a_day_begins_at_midnight_utc(calendar: Calendar) -> None:
@@ -393,7 +395,7 @@ def test_a_document_changed_meanwhile_is_not_marked(calendar: Calendar) -> None:
 
     calendar.io.at = corrected_and_deleted
     calendar.run()
-    assert calendar.counted == []
+    assert calendar.counted == ["DueDocumentChanged"] * 2
     assert calendar.states() == {"DUE": 1}
 
 

@@ -7,9 +7,11 @@ republish and the operators' commands read it. Only an item with the attribute `
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onecharge.runtime.dynamodb import ALL_SHARDS, expression_values, from_item, to_item
+from onecharge.runtime.paging import paged
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -52,13 +54,8 @@ class WaitingIndex:
 
     def entries(self, *, until: float) -> Iterator[dict[str, Any]]:
         """Yields the entries of all shards that wait since `until` or longer."""
-        for shard in ALL_SHARDS:
-            after: Mapping[str, str] | None = None
-            while True:
-                found, after = self.page(shard, until=until, after=after, limit=_PAGE)
-                yield from found
-                if after is None:
-                    break
+        for found, _ in paged(ALL_SHARDS, partial(self.page, until=until, limit=_PAGE)):
+            yield from found
 
     def since_of(self, shown: Mapping[str, Any]) -> float:
         """Returns since when an entry or an item waits, in epoch seconds. Raises ValueError if it is no time."""
