@@ -59,13 +59,18 @@ def test_unreadable_is_not_zero(shop: Shop, passes: list[float], *, known: bool)
     assert look_up_before() == 0
 
 
-def test_a_delivery_that_cannot_read_it_claims_nothing(aws: None, sample: Sample) -> None:
-    """It is retried, as in any outage: charge_order itself, over moto."""
+def test_a_delivery_that_cannot_read_it_confirms_nothing(aws: None, sample: Sample) -> None:
+    """The lease is released, and the message is retried, as in any outage: charge_order itself, over moto."""
     with running_standin() as standin:
         world = PaymentFunctions(standin.base_url, sample)
         world.dynamodb.delete_table(TableName="PAYMENTS_STATE_TABLE")
         [record] = sample("charge_order/order_placed")["Records"]
         event = {"Records": [record | {"body": OrderPlacedEvent.of(placed("a"), correlation_id="c").model_dump_json()}]}
         assert len(world.charging.consume(event, LambdaContext())["batchItemFailures"]) == 1
-        assert world.dynamodb.scan(TableName="PAYMENTS_TABLE")["Items"] == []
-        assert not world.stripe.ledger().payment_intents
+        [row] = world.dynamodb.scan(TableName="PAYMENTS_TABLE")["Items"]
+        assert (row["state"], row["lease_expires_at"], "payment_intent_id" in row) == (
+            {"S": "PENDING"},
+            {"N": "0"},
+            False,
+        )
+        assert not world.stripe.ledger().charges
