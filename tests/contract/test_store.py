@@ -403,6 +403,8 @@ def test_a_lost_row_is_recovered_once(store: PaymentStore) -> None:
     assert (payment.request, payment.state, payment.payment_intent_id) == (REQUEST, PaymentState.SUCCEEDED, "pi_1")
     # Its first revision is higher than any of the lost row.
     assert (payment.generation, payment.finalized_at, payment.revision) == (2, T0 + 5, T0 + 10)
+    # If a person puts it back to PENDING, it is not overdue immediately.
+    assert (payment.payment_method, payment.attempt_claimed_at) == ("", T0 + 9)
     assert item(store)["expires_at"] == T0 + 5 + RETENTION_SECONDS
     assert not store.recover(
         ORDER_ID, replace(found, payment_intent_id="pi_2"), charged_at=T0, review=None, correlation_id="x", now=T0
