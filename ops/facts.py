@@ -23,9 +23,9 @@ from onecharge.payments.charge_rows import payment_of
 from onecharge.payments.charge_rules import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.refund_rows import refund_of
-from onecharge.payments.refund_rules import FoundRefund, Refund
+from onecharge.payments.refund_rules import Refund, StripeRefund
 from onecharge.payments.stripe_gateway import list_refunds
-from onecharge.payments.stripe_objects import found_intent, found_refund, metadata_of, order_id_of
+from onecharge.payments.stripe_objects import metadata_of, order_id_of, read_intent, read_refund
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, classify
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import from_item, to_item
@@ -95,7 +95,7 @@ class RefundFacts:
     """The order service's item."""
     row: Refund | None = None
     """The payment service's."""
-    found: Sequence[FoundRefund] = ()
+    found: Sequence[StripeRefund] = ()
     """Stripe's refunds of this id."""
 
 
@@ -266,7 +266,7 @@ def _refunds(stack: Stack, order_id: str, at_stripe: StripeFacts) -> Sequence[Re
             refund_id=refund_id,
             requested=requested.get(refund_id),
             row=rows.get(refund_id),
-            found=[found_refund(each) for id_, each in made if id_ == refund_id],
+            found=[read_refund(each) for id_, each in made if id_ == refund_id],
         )
         for refund_id in sorted({*requested, *rows, *(id_ for id_, _ in made if id_)})
     ]
@@ -322,7 +322,7 @@ def _intent_facts(client: stripe.StripeClient, payment_intent_id: str) -> Intent
     charges = client.v1.charges.list({"payment_intent": payment_intent_id, "limit": 100}).data
     disputes = client.v1.disputes.list({"payment_intent": payment_intent_id, "limit": 100}).data
     return IntentFacts(
-        intent=found_intent(made),
+        intent=read_intent(made),
         created=made.created,
         canceled_at=getattr(made, "canceled_at", None),
         charges=charges[::-1],

@@ -26,8 +26,8 @@ from onecharge.payments.charge_rules import Finalize, Payment, StripeIntent
 from onecharge.payments.refund_rules import (
     SPENT_KEY_SECONDS,
     FinalizeRefund,
-    FoundRefund,
     Refund,
+    StripeRefund,
 )
 
 STUCK_IF_GONE = (PaymentState.PENDING, PaymentState.REQUIRES_ACTION, PaymentState.NEEDS_REVIEW)
@@ -262,7 +262,7 @@ def _money(intent: StripeIntent) -> str:
 
 
 def decide_refund(
-    resolution: RefundResolution, refund: Refund | None, found: Sequence[FoundRefund], *, now: int
+    resolution: RefundResolution, refund: Refund | None, found: Sequence[StripeRefund], *, now: int
 ) -> FinalizeRefund | Refused:
     """What follows. `found` is complete: every refund of this id at Stripe."""
     if refund is None or refund.state is not RefundState.NEEDS_REVIEW:

@@ -10,7 +10,7 @@ from lab.simulation.explore import Mutate
 from lab.simulation.world import World
 from onecharge.contract.events import NO_ATTEMPT_LEFT
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge import SpentKey, cancel, confirm, create, look_up, retrieve
+from onecharge.payments.charge import KeySpent, cancel, confirm, create, look_up, retrieve
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.charge_rules import (
     Cancel,
@@ -31,7 +31,7 @@ from onecharge.payments.later_rules import Discrepancy, find_discrepancy
 from onecharge.payments.rows import Claim, Claimed
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_gateway import Part, StripeGateway, StripeResponse
-from onecharge.payments.stripe_objects import found_intent
+from onecharge.payments.stripe_objects import read_intent
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind
 from onecharge.payments.tools import Tools
 from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
@@ -197,7 +197,7 @@ class _OnlyListsAnHour(StripeGateway):
         has_time: Callable[[], bool] = lambda: True,
     ) -> list[StripeIntent]:
         listed = self._listed(request.order_id, now - 3600, has_time)
-        return [found_intent(self._retrieved(each, has_time)) for each in listed]
+        return [read_intent(self._retrieved(each, has_time)) for each in listed]
 
 
 class _StopsEarly(StripeGateway):
@@ -278,7 +278,7 @@ def _no_decline_ends_an_attempt(payment: Payment, intent: StripeIntent, confirm_
     return Cancel(CancelReason.ABANDONED, intent.payment_intent_id) if declined else decision
 
 
-def _confirms_what_takes_no_cards(row: Payment, generation: int, tools: Tools) -> StripeIntent | SpentKey | Finalize:
+def _confirms_what_takes_no_cards(row: Payment, generation: int, tools: Tools) -> StripeIntent | KeySpent | Finalize:
     """Each customer is told to try another card."""
     created = tools.stripe.create(row.request, generation)
     is_made = created.found is not None and created.failure is None and not created.is_replay
@@ -288,7 +288,7 @@ def _confirms_what_takes_no_cards(row: Payment, generation: int, tools: Tools) -
 def _believes_the_last_error(row: Payment, tools: Tools) -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
     """A decline whose error an update has cleared is none: the card is tried again."""
     intent, confirm_result, refusal = confirm(row, tools)
-    shown = found_intent(tools.stripe.client.v1.payment_intents.retrieve(intent.payment_intent_id))
+    shown = read_intent(tools.stripe.client.v1.payment_intents.retrieve(intent.payment_intent_id))
     return replace(intent, error_code=shown.error_code), confirm_result, refusal
 
 
@@ -296,7 +296,7 @@ def _looks_up_for_new_rows(row: Payment, created: StripeIntent | Finalize, tools
     return look_up(row, created, tools) if row.revision == 1 else None
 
 
-def _adopts(row: Payment, generation: int, tools: Tools) -> StripeIntent | SpentKey | Finalize:
+def _adopts(row: Payment, generation: int, tools: Tools) -> StripeIntent | KeySpent | Finalize:
     """What a lookup has found is confirmed."""
     created = create(row, generation, tools)
     if not isinstance(created, StripeIntent) or not tools.keys_may_be_forgotten(row):
@@ -333,7 +333,7 @@ def _finalizes_first(row: Payment, tools: Tools) -> tuple[StripeIntent, ConfirmR
     return confirm(row, tools)
 
 
-def _confirms_before_it_is_stored(row: Payment, generation: int, tools: Tools) -> StripeIntent | SpentKey | Finalize:
+def _confirms_before_it_is_stored(row: Payment, generation: int, tools: Tools) -> StripeIntent | KeySpent | Finalize:
     """The id is stored after the confirm."""
     created = create(row, generation, tools)
     if isinstance(created, StripeIntent):

@@ -15,7 +15,7 @@ from onecharge.payments.charge_rules import FrozenRequest, Payment, StripeIntent
 from onecharge.payments.later import look_back
 from onecharge.payments.later_rules import Discrepancy, find_discrepancy
 from onecharge.payments.stripe_gateway import StripeGateway
-from onecharge.payments.stripe_objects import found_intent
+from onecharge.payments.stripe_objects import read_intent
 from onecharge.payments.tools import Tools
 
 SCHEDULES, SCHEDULES_NIGHTLY = 200, 4_000
@@ -64,7 +64,7 @@ class _AsksNobody(StripeGateway):
 class _TrustsTheGroup(StripeGateway):
     def find_payment_intents(self, request: FrozenRequest, **given: Any) -> list[StripeIntent]:
         grouped = self.client.v1.charges.list({"transfer_group": request.order_id}).data
-        found = [found_intent(self.client.v1.payment_intents.retrieve(str(each.payment_intent))) for each in grouped]
+        found = [read_intent(self.client.v1.payment_intents.retrieve(str(each.payment_intent))) for each in grouped]
         strangers = [replace(each, order_id=request.order_id) for each in found if each.order_id != request.order_id]
         return super().find_payment_intents(request, **given) + strangers
 

@@ -16,7 +16,7 @@ from lab.simulation.stored import is_caught
 from lab.simulation.world import violation_of
 from onecharge.contract.refunds import RefundState
 from onecharge.payments.later import sync
-from onecharge.payments.refund_rules import FoundRefund, FrozenRefund, Refund, RefundDecision, decide
+from onecharge.payments.refund_rules import FrozenRefund, Refund, RefundDecision, StripeRefund, decide
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_gateway import StripeGateway, StripeResponse
 from onecharge.payments.stripe_responses import Failure, ResponseKind
@@ -136,7 +136,7 @@ def key_with_a_random_part(world: RefundWorld) -> None:
     numbers = itertools.count()
 
     class OtherKeys(StripeGateway):
-        def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse[FoundRefund]:
+        def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse[StripeRefund]:
             return super().create_refund(request, 1 + next(numbers))
 
     world.gateway = OtherKeys
@@ -144,7 +144,7 @@ def key_with_a_random_part(world: RefundWorld) -> None:
 
 def a_new_key_after_a_stored_failure(world: RefundWorld) -> None:
     class NextKey(StripeGateway):
-        def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse[FoundRefund]:
+        def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse[StripeRefund]:
             response = super().create_refund(request, key_number)
             spent = response.failure is not None and response.failure.kind is ResponseKind.STORED_FAILURE
             return super().create_refund(request, key_number + 1) if spent else response
@@ -154,7 +154,7 @@ def a_new_key_after_a_stored_failure(world: RefundWorld) -> None:
 
 def no_lookup(world: RefundWorld) -> None:
     class Blind(StripeGateway):
-        def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[FoundRefund]:
+        def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[StripeRefund]:
             super().find_refunds(payment_intent_id, refund_id)
             return []
 
@@ -163,7 +163,7 @@ def no_lookup(world: RefundWorld) -> None:
 
 def a_lookup_of_all_refunds_of_the_order(world: RefundWorld) -> None:
     class Undiscerning(StripeGateway):
-        def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[FoundRefund]:
+        def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[StripeRefund]:
             every = {each.metadata.get("refund_id", "") for each in world.stripe.refunds}
             return [
                 each
@@ -176,13 +176,13 @@ def a_lookup_of_all_refunds_of_the_order(world: RefundWorld) -> None:
 
 def a_404_is_a_refusal(world: RefundWorld) -> None:
     class Convinced(StripeGateway):
-        def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse[FoundRefund]:
+        def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse[StripeRefund]:
             response = super().create_refund(request, key_number)
             if response.failure and response.failure.kind is ResponseKind.NOT_FOUND:
                 return StripeResponse(failure=Failure(ResponseKind.INVALID, code="charge_already_refunded"))
             return response
 
-        def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[FoundRefund]:
+        def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[StripeRefund]:
             with suppress(stripe.InvalidRequestError):
                 return super().find_refunds(payment_intent_id, refund_id)
             return []

@@ -119,7 +119,7 @@ def test_a_decline_carries_what_a_shop_can_show() -> None:
     shown = intent(
         "requires_payment_method", error_code="lost_card", advice_code="do_not_try_again", latest_charge="ch_1"
     )
-    decision = decide(payment(generation=2), replace(shown, generation=2), confirm_result=ConfirmResult.ANSWERED)
+    decision = decide(payment(generation=2), replace(shown, generation=2), confirm_result=ConfirmResult.KNOWN)
     assert decision == Finalize(
         PaymentState.DECLINED,
         payment_intent_id="pi_1",
@@ -132,7 +132,7 @@ def test_a_decline_carries_what_a_shop_can_show() -> None:
 
 def test_what_waits_names_the_charge_that_failed_before() -> None:
     """A later attempt takes the row over, and must not take that charge for its own decline."""
-    decision = decide(payment(), intent("requires_action", latest_charge="ch_1"), ConfirmResult.ANSWERED)
+    decision = decide(payment(), intent("requires_action", latest_charge="ch_1"), ConfirmResult.KNOWN)
     assert decision == Finalize(PaymentState.REQUIRES_ACTION, "pi_1", 0, declined_charge_id="ch_1")
 
 
@@ -143,7 +143,7 @@ def test_an_untried_open_one_is_confirmed(status: str) -> None:
 
 
 @pytest.mark.parametrize("status", ["requires_payment_method", "requires_confirmation"])
-@pytest.mark.parametrize("confirm_result", [ConfirmResult.ANSWERED, ConfirmResult.KEY_SPENT])
+@pytest.mark.parametrize("confirm_result", [ConfirmResult.KNOWN, ConfirmResult.KEY_SPENT])
 def test_one_that_is_undecided_after_the_answer_is_abandoned(status: str, confirm_result: ConfirmResult) -> None:
     """No attempt has a second confirm key for the same PaymentIntent."""
     assert decide(payment(), intent(status), confirm_result=confirm_result) == Cancel(CancelReason.ABANDONED, "pi_1")
@@ -165,7 +165,7 @@ def test_one_that_stripe_canceled_after_a_decline_leaves_no_attempt(reason: str)
     """The next generation would evade Stripe's limit. A cancellation is finished all the same, by the next one."""
     shown = intent("canceled", cancellation_reason=reason, error_code="generic_decline", latest_charge="ch_1")
     given_up = Finalize(PaymentState.DECLINED, "pi_1", 0, code="no_attempt_left", declined_charge_id="ch_1")
-    assert decide(payment(), shown) == decide(payment(), shown, ConfirmResult.ANSWERED) == given_up
+    assert decide(payment(), shown) == decide(payment(), shown, ConfirmResult.KNOWN) == given_up
     assert decide(payment(cancel_requested_at=T0), shown) == Create(1)
     assert decide(payment(), replace(shown, cancellation_reason="abandoned")) == Create(1)
 
@@ -223,24 +223,24 @@ def test_an_action_of_another_payment_method_is_abandoned() -> None:
     shown = intent("requires_action", payment_method="pm_of_attempt_1")
     row = payment(attempt=2, payment_method="pm_of_attempt_2")
     assert decide(row, shown) == Cancel(CancelReason.ABANDONED, "pi_1")
-    assert decided_state(decide(row, shown, confirm_result=ConfirmResult.ANSWERED)) is PaymentState.REQUIRES_ACTION
+    assert decided_state(decide(row, shown, confirm_result=ConfirmResult.KNOWN)) is PaymentState.REQUIRES_ACTION
 
 
 @pytest.mark.parametrize(
     ("known", "latest", "confirm_result", "is_own"),
     [
         # It may be another attempt's, after an open page or a lost row: the attempt's one key answers that.
-        (None, "ch_1", ConfirmResult.UNANSWERED, False),
-        ("ch_1", "ch_2", ConfirmResult.UNANSWERED, False),
-        ("ch_1", "ch_1", ConfirmResult.UNANSWERED, False),
-        (None, None, ConfirmResult.UNANSWERED, False),
+        (None, "ch_1", ConfirmResult.UNKNOWN, False),
+        ("ch_1", "ch_2", ConfirmResult.UNKNOWN, False),
+        ("ch_1", "ch_1", ConfirmResult.UNKNOWN, False),
+        (None, None, ConfirmResult.UNKNOWN, False),
         # A row that was lost, or is older, does not know what earlier attempts charged: no card is declined untried.
         (None, "ch_1", ConfirmResult.OF_ANOTHER_WORKER, False),
         (None, "ch_1", ConfirmResult.KEY_SPENT, False),
         ("ch_1", "ch_2", ConfirmResult.OF_ANOTHER_WORKER, True),
         ("ch_1", "ch_1", ConfirmResult.OF_ANOTHER_WORKER, False),
-        ("ch_1", "ch_1", ConfirmResult.ANSWERED, True),
-        (None, None, ConfirmResult.ANSWERED, True),
+        ("ch_1", "ch_1", ConfirmResult.KNOWN, True),
+        (None, None, ConfirmResult.KNOWN, True),
         # A stored failure proves nothing: the decline may be the previous attempt's.
         ("ch_1", "ch_1", ConfirmResult.KEY_SPENT, False),
         ("ch_1", "ch_2", ConfirmResult.KEY_SPENT, True),
@@ -260,7 +260,7 @@ def test_whose_decline_it_is(
         assert decided_state(decision) is PaymentState.DECLINED
     else:
         assert decision == (
-            Confirm() if confirm_result is ConfirmResult.UNANSWERED else Cancel(CancelReason.ABANDONED, "pi_1")
+            Confirm() if confirm_result is ConfirmResult.UNKNOWN else Cancel(CancelReason.ABANDONED, "pi_1")
         )
 
 

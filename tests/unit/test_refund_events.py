@@ -12,7 +12,7 @@ from onecharge.payments.charge_rows import payment_of
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.later import sync
 from onecharge.payments.later_rules import RefundDiscrepancy
-from onecharge.payments.refund_rules import FoundRefund, refund_id_of_canceled_order
+from onecharge.payments.refund_rules import StripeRefund, refund_id_of_canceled_order
 from onecharge.payments.stripe_events import EventDeferred, StripeEvent
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.consumer import BackOff, Done
@@ -29,7 +29,7 @@ def shop() -> Shop:
 
 def happens(shop: Shop, status: str = "failed", **changes: Any) -> RefundDiscrepancy | None:
     """Stripe sends an event of the first refund; returns how its row differs, None if Stripe is not asked."""
-    refund = FoundRefund("re_0", status, 400, "EUR", refund_id=REFUND_ID)
+    refund = StripeRefund("re_0", status, 400, "EUR", refund_id=REFUND_ID)
     event = StripeEvent(
         event_id="evt_1",
         type="refund.failed",

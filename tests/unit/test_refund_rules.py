@@ -11,9 +11,9 @@ from onecharge.contract.refunds import RefundState
 from onecharge.payments.answers import ANSWERS, Action
 from onecharge.payments.refund_rules import (
     FinalizeRefund,
-    FoundRefund,
     FrozenRefund,
     Refund,
+    StripeRefund,
     decide,
     refund_id_of_canceled_order,
 )
@@ -31,7 +31,7 @@ def invalid(status: int, code: str | None = None, *, replay: bool = False, **det
 def final(*, number: int = 1, **changes: Any) -> FinalizeRefund:
     """What follows if Stripe shows this refund of the id, or this many."""
     request = FrozenRefund.of(REFUND.data, PAYMENT_INTENT)
-    found = replace(FoundRefund("re_1", "succeeded", request.amount_minor, request.currency), **changes)
+    found = replace(StripeRefund("re_1", "succeeded", request.amount_minor, request.currency), **changes)
     decision = decide(Refund(request=request, state=RefundState.PENDING), [found] * number, now=0)
     assert isinstance(decision, FinalizeRefund)
     return decision
@@ -88,7 +88,7 @@ ERRORS: dict[tuple[Action, bool], list[stripe.StripeError]] = {
         invalid(400, "amount_too_large"),
         invalid(400, message="Refund amount (€4.00) is greater than unrefunded amount on charge (€1.00)"),
     ],
-    (Action.NEXT_KEY, False): [
+    (Action.KEY_SPENT, False): [
         invalid(400, "balance_insufficient", replay=True),
         invalid(403, replay=True),
         invalid(400, "parameter_unknown", replay=True),

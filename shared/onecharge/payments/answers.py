@@ -15,7 +15,7 @@ class Action(Enum):
     """The result is unknown, or the request is not the cause: release the lease, and back off."""
     RETRIEVE = auto()
     """Of a charge: retrieve the PaymentIntent. Its status decides, not the response."""
-    NEXT_KEY = auto()
+    KEY_SPENT = auto()
     """The key is answered like this forever. A create: the next generation. A confirm: retrieve; undecided: abandon.
     A refund: send under the next key, on the first day; after that as RETRY."""
     LOOK_UP = auto()
@@ -46,10 +46,10 @@ ANSWERS: Mapping[ResponseKind, Answer] = {
     ResponseKind.OTHER_OBJECT: Answer(Action.RETRY, Action.RETRY, Cause.STRIPE_INCONCLUSIVE, Cause.STRIPE_INCONCLUSIVE),
     ResponseKind.RETRYABLE: Answer(Action.RETRY, Action.RETRY),
     # A charge confirms one PaymentIntent once; of refunds Stripe may still make another one.
-    ResponseKind.STORED_FAILURE: Answer(Action.NEXT_KEY, Action.LOOK_UP, refund_alarm=Cause.STRIPE_INCONCLUSIVE),
+    ResponseKind.STORED_FAILURE: Answer(Action.KEY_SPENT, Action.LOOK_UP, refund_alarm=Cause.STRIPE_INCONCLUSIVE),
     # The same request was refused before, with its alarm; if its cause is still there, the next key's request says so.
-    ResponseKind.STORED_REFUSAL: Answer(Action.NEXT_KEY, Action.NEXT_KEY),
-    ResponseKind.STORED_AMOUNT_TOO_LARGE: Answer(Action.NEXT_KEY, Action.FAIL, refund_alarm=Cause.REFUND_FAILED),
+    ResponseKind.STORED_REFUSAL: Answer(Action.KEY_SPENT, Action.KEY_SPENT),
+    ResponseKind.STORED_AMOUNT_TOO_LARGE: Answer(Action.KEY_SPENT, Action.FAIL, refund_alarm=Cause.REFUND_FAILED),
     ResponseKind.DECLINED: Answer(Action.RETRIEVE, Action.REFUSE, refund_alarm=Cause.REQUEST_REFUSED),
     ResponseKind.PAYMENT_METHOD_REFUSED: Answer(Action.DECLINE, Action.REFUSE, refund_alarm=Cause.REQUEST_REFUSED),
     ResponseKind.AMOUNT_REFUSED: Answer(Action.DECLINE, Action.FAIL, refund_alarm=Cause.REFUND_FAILED),

@@ -50,7 +50,7 @@ def charge(row: Payment, tools: Tools) -> Finalize:
         ReleaseLease: nothing more can be done now. The next delivery continues, under the same idempotency keys.
         WriteRefused: another worker has claimed the row, or has stored another PaymentIntent.
     """
-    confirm_result = ConfirmResult.UNANSWERED
+    confirm_result = ConfirmResult.UNKNOWN
     intent = retrieve(row.payment_intent_id, tools) if row.payment_intent_id else None
     for _ in range(STEPS_MAX):
         match decide(row, intent, confirm_result):
@@ -66,7 +66,7 @@ def charge(row: Payment, tools: Tools) -> Finalize:
                     return refusal
             case Create(generation):
                 created = create(row, generation, tools)
-                if isinstance(created, SpentKey):
+                if isinstance(created, KeySpent):
                     row, intent = created.next_row(row, generation), None
                     continue
                 if tools.keys_may_be_forgotten(row):
@@ -77,7 +77,7 @@ def charge(row: Payment, tools: Tools) -> Finalize:
                     return created
                 # Stored before any money can move: every other worker finds this PaymentIntent, and confirms it only.
                 row = tools.write_payment_intent(row, created.payment_intent_id, generation)
-                intent, confirm_result = created, ConfirmResult.UNANSWERED
+                intent, confirm_result = created, ConfirmResult.UNKNOWN
     kept = generation_to_keep(row, row.generation)
     raise ReleaseLease("too many PaymentIntents in one delivery", alarm=Cause.STRIPE_INCONCLUSIVE, kept=kept)
 
@@ -86,7 +86,7 @@ def charge(row: Payment, tools: Tools) -> Finalize:
 
 
 @dataclass(frozen=True)
-class SpentKey:
+class KeySpent:
     """The generation's key cannot create its PaymentIntent anymore: the next generation follows."""
 
     has_other_parameters: bool
@@ -106,7 +106,7 @@ def generation_to_keep(row: Payment, generation: int) -> dict[str, int]:
     return {} if row.key_was_misused else {"generation": generation}
 
 
-def create(row: Payment, generation: int, tools: Tools) -> StripeIntent | SpentKey | Finalize:
+def create(row: Payment, generation: int, tools: Tools) -> StripeIntent | KeySpent | Finalize:
     """Create the generation's PaymentIntent; no money moves. Finalize: Stripe refuses to create any."""
     tools.wait_for_token(tools.rate.creates.take)
     response = tools.stripe.create(row.request, generation)
@@ -122,12 +122,12 @@ def create(row: Payment, generation: int, tools: Tools) -> StripeIntent | SpentK
     else:
         failure = _failure_of(response)
     match ANSWERS[failure.kind].charge:
-        case Action.NEXT_KEY:
+        case Action.KEY_SPENT:
             # What Stripe may still create under this key is an orphan, which nobody confirms.
-            return SpentKey(has_other_parameters=False)
+            return KeySpent(has_other_parameters=False)
         case Action.LOOK_UP:
             tools.raise_alarm(row, failure)
-            return SpentKey(has_other_parameters=True)
+            return KeySpent(has_other_parameters=True)
         case Action.DECLINE if row.cancel_requested_at:
             # Nothing exists to charge, so CANCELED needs no PaymentIntent as its trace.
             return Finalize(PaymentState.CANCELED)
@@ -140,7 +140,7 @@ def confirm(row: Payment, tools: Tools) -> tuple[StripeIntent, ConfirmResult, Fi
     """Confirm the row's PaymentIntent: returns it as it is then, and what to finalize it as if that was refused."""
     if _is_refused_card(row, tools):
         shown = retrieve(str(row.payment_intent_id), tools)
-        return shown, ConfirmResult.UNANSWERED, decline_of_refused_card(row, shown)
+        return shown, ConfirmResult.UNKNOWN, decline_of_refused_card(row, shown)
     tools.wait_for_token(tools.rate.confirms.take)
     response = tools.stripe.confirm(row)
     failure = response.failure
@@ -155,7 +155,7 @@ def confirm(row: Payment, tools: Tools) -> tuple[StripeIntent, ConfirmResult, Fi
             case Action.LOOK_UP:
                 # The key belongs to this attempt: an earlier worker confirmed, with another payment method.
                 tools.raise_alarm(row, failure)
-            case Action.RETRIEVE | Action.NEXT_KEY:
+            case Action.RETRIEVE | Action.KEY_SPENT:
                 pass  # The PaymentIntent decides, and `_confirm_result_of` says what the response proves.
     # Also after an error: the PaymentIntent decides whether it was a decline. Why Stripe has canceled it may be seen
     # only on its latest charge, which a response to a confirm does not show.
@@ -165,7 +165,7 @@ def confirm(row: Payment, tools: Tools) -> tuple[StripeIntent, ConfirmResult, Fi
     if failure and failure.kind is ResponseKind.DECLINED and not intent.error_code:
         # An update has cleared the error, and there was no charge: the response still says that it was declined.
         intent = replace(intent, error_code=failure.code or "card_declined")
-    return intent, ConfirmResult.UNANSWERED if refusal else _confirm_result_of(failure), refusal
+    return intent, ConfirmResult.UNKNOWN if refusal else _confirm_result_of(failure), refusal
 
 
 def _confirm_result_of(failure: Failure | None) -> ConfirmResult:
@@ -173,11 +173,11 @@ def _confirm_result_of(failure: Failure | None) -> ConfirmResult:
     # Stripe stores UNEXPECTED_STATE too: somebody else confirmed or canceled first, this confirm was not executed, and
     # its one key replays that from now on, even if the PaymentIntent is open again.
     if failure is None:
-        return ConfirmResult.ANSWERED
+        return ConfirmResult.KNOWN
     if failure.kind is ResponseKind.OTHER_PARAMETERS:
         return ConfirmResult.KEY_MISUSED
-    is_spent = ANSWERS[failure.kind].charge is Action.NEXT_KEY or failure.kind is ResponseKind.UNEXPECTED_STATE
-    return ConfirmResult.KEY_SPENT if is_spent else ConfirmResult.ANSWERED
+    is_spent = ANSWERS[failure.kind].charge is Action.KEY_SPENT or failure.kind is ResponseKind.UNEXPECTED_STATE
+    return ConfirmResult.KEY_SPENT if is_spent else ConfirmResult.KNOWN
 
 
 def _is_refused_card(row: Payment, tools: Tools) -> bool:

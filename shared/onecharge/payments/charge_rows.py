@@ -111,7 +111,7 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
     def request_cancel(
         self, request: FrozenRequest, *, attempt: int, payment_method: str, correlation_id: str, now: int
     ) -> Payment:
-        """Request the cancellation, whoever holds the row, unless its state is terminal; returns the row after that."""
+        """Request the cancellation, whoever holds the row, unless it is closed; returns the row after that."""
         sets = {
             "cancel_requested_at": "if_not_exists(cancel_requested_at, :now)",
             "attempt": "if_not_exists(attempt, :attempt)",
@@ -153,8 +153,8 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
             return HeldByAnother(now)
         if is_claimed:
             return Claimed(payment)
-        is_terminal = payment.state in CLOSED_STATES
-        return AlreadyEnded(payment) if is_terminal else HeldByAnother(payment.lease_expires_at, payment)
+        is_closed = payment.state in CLOSED_STATES
+        return AlreadyEnded(payment) if is_closed else HeldByAnother(payment.lease_expires_at, payment)
 
     # ------------------------------------------------------------ as the lease owner
 
@@ -178,7 +178,7 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         """Write the attempt's final state, and release the lease.
 
         Raises:
-            WriteRefused: the lease is lost; or a cancellation was requested, and this state is not terminal. Then the
+            WriteRefused: the lease is lost; or a cancellation was requested, and this state is not closed. Then the
                 worker still has the lease, which ends by itself: the next claim finds the request, and cancels.
         """
         changes = self._final_changes(final, now) | Changes(values={"attempt": row.attempt})

@@ -307,11 +307,11 @@ class Wait:
 class ConfirmResult(Enum):
     """What this invocation knows of the result of the current attempt's confirm."""
 
-    UNANSWERED = auto()
+    UNKNOWN = auto()
     """It was not sent, or Stripe's answer was lost: sending it (again) under its one key is idempotent."""
     OF_ANOTHER_WORKER = auto()
     """Another worker may have sent it, and the caller must not send it: the reconciler."""
-    ANSWERED = auto()
+    KNOWN = auto()
     """Stripe has answered it, now or as a replay: what the PaymentIntent shows is this attempt's result."""
     KEY_SPENT = auto()
     """Its one key replays a failure or a refusal: this confirm cannot be sent again, and another one may show."""
@@ -323,7 +323,7 @@ type Decision = Finalize | Confirm | Cancel | Create | Wait
 
 
 def decide(
-    payment: Payment, intent: StripeIntent | None, confirm_result: ConfirmResult = ConfirmResult.UNANSWERED
+    payment: Payment, intent: StripeIntent | None, confirm_result: ConfirmResult = ConfirmResult.UNKNOWN
 ) -> Decision:
     """What to do next with a claimed row, by the status of its PaymentIntent (None: the row has none)."""
     if intent is None:
@@ -331,7 +331,7 @@ def decide(
     if intent.money_differs_from(payment.request):
         return _review(intent, MONEY_DIFFERS)
     # Whether the 3-D Secure challenge that the PaymentIntent may wait for is this attempt's.
-    is_own_action = confirm_result is ConfirmResult.ANSWERED or intent.payment_method in (None, payment.payment_method)
+    is_own_action = confirm_result is ConfirmResult.KNOWN or intent.payment_method in (None, payment.payment_method)
     abandon = Cancel(CancelReason.ABANDONED, intent.payment_intent_id)
     match intent.status:
         case "succeeded":
@@ -359,7 +359,7 @@ def decide(
             return final_of(PaymentState.DECLINED, intent, payment)
         case _:
             # Undecided: confirm. If the confirm cannot be sent (again), replace the PaymentIntent.
-            return Confirm() if confirm_result is ConfirmResult.UNANSWERED else abandon
+            return Confirm() if confirm_result is ConfirmResult.UNKNOWN else abandon
 
 
 def is_stopped_by_hand(payment: Payment, intent: StripeIntent) -> bool:
@@ -377,8 +377,8 @@ def is_decline_of(payment: Payment, intent: StripeIntent, confirm_result: Confir
     does not know earlier attempts. A caller that cannot confirm compares the charge, not the payment method: the same
     card may be tried again, and Stripe shows test payment methods under other ids.
     """
-    if confirm_result in (ConfirmResult.UNANSWERED, ConfirmResult.ANSWERED, ConfirmResult.KEY_MISUSED):
-        return confirm_result is ConfirmResult.ANSWERED
+    if confirm_result in (ConfirmResult.UNKNOWN, ConfirmResult.KNOWN, ConfirmResult.KEY_MISUSED):
+        return confirm_result is ConfirmResult.KNOWN
     if payment.attempt > 1 and payment.declined_charge_id is None:
         # The row was lost, or is an older version of itself: it does not know which charge earlier attempts made.
         return False

@@ -51,9 +51,9 @@ from onecharge.payments.later_rules import (
 )
 from onecharge.payments.refund_rules import (
     FinalizeRefund,
-    FoundRefund,
     FrozenRefund,
     Refund,
+    StripeRefund,
     alarm_of_pending,
     refund_id_of_canceled_order,
 )
@@ -356,7 +356,7 @@ def _write(payment: Payment, final: Finalize, tools: Tools) -> None:
 # ---------------------------------------------------------------- a refund
 
 
-def sync_refund(order_id: str, event: StripeEvent, shown: FoundRefund, tools: Tools) -> None:
+def sync_refund(order_id: str, event: StripeEvent, shown: StripeRefund, tools: Tools) -> None:
     """Correct the row of the event's refund by Stripe's list of refunds."""
     refund_id = shown.refund_id or ""
     about = {"order_id": order_id, "refund_id": refund_id, "stripe_refund_id": shown.stripe_refund_id}
@@ -382,14 +382,14 @@ def sync_refund(order_id: str, event: StripeEvent, shown: FoundRefund, tools: To
     raise RowChanged("the row kept changing")
 
 
-def _says_the_same(refund: Refund, shown: FoundRefund) -> bool:
+def _says_the_same(refund: Refund, shown: StripeRefund) -> bool:
     if shown.has_failed:
         return (refund.state, refund.stripe_refund_id) == (RefundState.FAILED, shown.stripe_refund_id)
     said = RefundState.SUCCEEDED, shown.stripe_refund_id, shown.pending_reason
     return (refund.state, refund.stripe_refund_id, refund.pending_reason) == said
 
 
-def _refunds_of(event: StripeEvent, shown: FoundRefund, refund: Refund | None, tools: Tools) -> list[FoundRefund]:
+def _refunds_of(event: StripeEvent, shown: StripeRefund, refund: Refund | None, tools: Tools) -> list[StripeRefund]:
     """Stripe's refunds of this id."""
     payment_intent_id = refund.request.payment_intent_id if refund else event.payment_intent_id
     if payment_intent_id is None:
@@ -406,7 +406,7 @@ def _write_refund(
     order_id: str,
     event: StripeEvent,
     refund: Refund | None,
-    found: Sequence[FoundRefund],
+    found: Sequence[StripeRefund],
     tools: Tools,
 ) -> bool:
     """Write what follows; False if the row has changed since it was read."""

@@ -23,7 +23,7 @@ from onecharge.payments.charge_rules import (
     is_stopped_by_hand,
     review_of_stopped,
 )
-from onecharge.payments.refund_rules import FoundRefund, Refund
+from onecharge.payments.refund_rules import Refund, StripeRefund
 from onecharge.runtime.alarms import Cause
 
 REQUIRES_ACTION_EXPIRED = "requires_action_expired"
@@ -155,7 +155,7 @@ REFUND_CAUSES: Mapping[RefundDiscrepancy, Cause] = {
 }
 
 
-def find_refund_discrepancy(refund: Refund | None, found: Sequence[FoundRefund]) -> RefundDiscrepancy:
+def find_refund_discrepancy(refund: Refund | None, found: Sequence[StripeRefund]) -> RefundDiscrepancy:
     """Compare the row with Stripe's refunds of its id: with all of them, so the order of events does not matter.
 
     A PENDING row takes the failure as well: its worker may have read `pending` before, and would write SUCCEEDED after
@@ -170,7 +170,7 @@ def find_refund_discrepancy(refund: Refund | None, found: Sequence[FoundRefund])
             return RefundDiscrepancy.SEVERAL
 
 
-def _of_refund(refund: Refund | None, one: FoundRefund) -> RefundDiscrepancy:
+def _of_refund(refund: Refund | None, one: StripeRefund) -> RefundDiscrepancy:
     if refund is None:
         # One that was made has no row for a moment: its worker writes it.
         return RefundDiscrepancy.LOST_ROW if one.has_failed else RefundDiscrepancy.NONE

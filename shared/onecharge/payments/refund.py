@@ -15,10 +15,10 @@ import stripe
 from onecharge.payments.answers import ANSWERS, Action
 from onecharge.payments.refund_rules import (
     FinalizeRefund,
-    FoundRefund,
     LookUpLater,
     Refund,
     Send,
+    StripeRefund,
     decide,
 )
 from onecharge.payments.rows import ReleaseLease
@@ -70,7 +70,7 @@ def refund(row: Refund, tools: Tools) -> FinalizeRefund:
 # ---------------------------------------------------------------- its steps
 
 
-def look_up(row: Refund, tools: Tools) -> list[FoundRefund]:
+def look_up(row: Refund, tools: Tools) -> list[StripeRefund]:
     """Stripe's refunds of this id. Raises ReleaseLease if they cannot be read, or not all."""
     tools.require_time()
     try:
@@ -82,7 +82,7 @@ def look_up(row: Refund, tools: Tools) -> list[FoundRefund]:
         raise ReleaseLease(f"lookup: {kind}", alarm=ANSWERS[kind].refund_alarm) from error
 
 
-def send(row: Refund, tools: Tools) -> StripeResponse[FoundRefund]:
+def send(row: Refund, tools: Tools) -> StripeResponse[StripeRefund]:
     """Create the refund, under the key of the row's number."""
     tools.wait_for_token(tools.rate.refunds.take)
     response = tools.stripe.create_refund(row.request, row.key_number)

@@ -179,7 +179,7 @@ def refund_id_of_canceled_order(order_id: str, payment_intent_id: str) -> str:
 
 
 @dataclass(frozen=True)
-class FoundRefund:
+class StripeRefund:
     """A refund, as Stripe shows it."""
 
     stripe_refund_id: str
@@ -240,7 +240,9 @@ class LookUpLater:
 type RefundDecision = FinalizeRefund | Send | LookUpLater
 
 
-def decide(refund: Refund, found: Sequence[FoundRefund], *, now: int, failure: Failure | None = None) -> RefundDecision:
+def decide(
+    refund: Refund, found: Sequence[StripeRefund], *, now: int, failure: Failure | None = None
+) -> RefundDecision:
     """What to do next with a claimed refund, by Stripe's refunds of its id.
 
     Args:
@@ -267,7 +269,7 @@ def decide(refund: Refund, found: Sequence[FoundRefund], *, now: int, failure: F
     return Send(refund.key_number)
 
 
-def _finalize(request: FrozenRefund, found: FoundRefund) -> FinalizeRefund:
+def _finalize(request: FrozenRefund, found: StripeRefund) -> FinalizeRefund:
     """As what Stripe shows."""
     final = FinalizeRefund(RefundState.NEEDS_REVIEW, found.stripe_refund_id, pending_reason=found.pending_reason)
     if (found.amount_minor, found.currency) != (request.amount_minor, request.currency):
@@ -300,7 +302,7 @@ def _decide_after_failure(refund: Refund, failure: Failure, now: int) -> RefundD
             return _wait_or_review(refund, "key_spent_at", SPENT_KEY_SECONDS, now, failure)
         case Action.REFUSE:
             return _wait_or_review(refund, "refused_at", REFUSED_SECONDS, now, failure)
-        case Action.NEXT_KEY if refund.may_use_later_keys(now):
+        case Action.KEY_SPENT if refund.may_use_later_keys(now):
             return Send(refund.key_number + 1)
         case _:
             # Our own request may have been executed: its answer is what is missing.

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import stripe
 
 from onecharge.payments.charge_rules import StripeIntent
-from onecharge.payments.refund_rules import FoundRefund
-from onecharge.payments.stripe_objects import found_intent, found_refund, order_id_of
+from onecharge.payments.refund_rules import StripeRefund
+from onecharge.payments.stripe_objects import order_id_of, read_intent, read_refund
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 
@@ -80,7 +80,7 @@ class StripeEvent:
     payment_intent_id: str | None
     intent: StripeIntent | None = None
     """The PaymentIntent, if the event is one of it: as it was when Stripe created the event."""
-    refund: FoundRefund | None = None
+    refund: StripeRefund | None = None
     """The refund, if the event is one of it."""
     amount_refunded_minor: int | None = None
     """The charge's refunds so far, if the event says so."""
@@ -115,8 +115,8 @@ def parse_event(event: Any) -> StripeEvent | None:
         created=event.created,
         order_id=order_id,
         payment_intent_id=made.id if is_of_intent else getattr(made, "payment_intent", None),
-        intent=found_intent(made) if is_of_intent else None,
-        refund=found_refund(made) if event.type.startswith("refund.") else None,
+        intent=read_intent(made) if is_of_intent else None,
+        refund=read_refund(made) if event.type.startswith("refund.") else None,
         amount_refunded_minor=made.amount_refunded if event.type == "charge.refunded" else None,
     )
 

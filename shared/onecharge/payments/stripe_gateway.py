@@ -25,8 +25,8 @@ from onecharge.payments.charge_rules import (
     Payment,
     StripeIntent,
 )
-from onecharge.payments.refund_rules import FoundRefund, FrozenRefund
-from onecharge.payments.stripe_objects import fingerprint_of, found_intent, found_refund, metadata_of
+from onecharge.payments.refund_rules import FrozenRefund, StripeRefund
+from onecharge.payments.stripe_objects import fingerprint_of, metadata_of, read_intent, read_refund
 from onecharge.payments.stripe_responses import (
     Failure,
     LookupInconclusive,
@@ -64,7 +64,7 @@ type Part = tuple[int, int | None]
 
 
 @dataclass(frozen=True)
-class StripeResponse[Found: (StripeIntent, FoundRefund)]:
+class StripeResponse[Found: (StripeIntent, StripeRefund)]:
     """A PaymentIntent or a refund, or why there is none."""
 
     found: Found | None = None
@@ -116,7 +116,7 @@ class StripeGateway:
             return _as_failed(error)
         if not metadata.items() <= metadata_of(intent).items():
             return StripeResponse(failure=Failure(ResponseKind.OTHER_OBJECT))
-        return StripeResponse(found=found_intent(intent), is_replay=is_replayed(intent))
+        return StripeResponse(found=read_intent(intent), is_replay=is_replayed(intent))
 
     def confirm(self, payment: Payment) -> StripeResponse[StripeIntent]:
         """Confirm the row's PaymentIntent with the attempt's payment method. Idempotent by the attempt's one key."""
@@ -195,7 +195,7 @@ class StripeGateway:
             ids |= set(self._charged(request.order_id, has_time))
         # The search index may show an older status: the object itself is current. Other programs of the account may
         # group charges of theirs by our order's id.
-        found = (found_intent(self._retrieved(each, has_time)) for each in sorted(ids))
+        found = (read_intent(self._retrieved(each, has_time)) for each in sorted(ids))
         return [intent for intent in found if intent.order_id == request.order_id]
 
     def _retrieved(self, payment_intent_id: str, has_time: Callable[[], bool]) -> stripe.PaymentIntent:
@@ -287,7 +287,7 @@ class StripeGateway:
             LookupInconclusive: there are more refunds than are read.
             stripe.StripeError: Stripe did not answer, or refused.
         """
-        refunds = map(found_refund, list_refunds(self.client, payment_intent_id))
+        refunds = map(read_refund, list_refunds(self.client, payment_intent_id))
         return sum(each.amount_minor for each in refunds if not each.has_failed)
 
     def disputes(self, payment_intent_id: str) -> Disputes:
@@ -309,7 +309,7 @@ class StripeGateway:
 
     # ------------------------------------------------------------ refunds
 
-    def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse[FoundRefund]:
+    def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse[StripeRefund]:
         """Create the refund that was frozen. Idempotent by its key."""
         metadata = {"order_id": request.order_id, "refund_id": request.refund_id, "attempt": str(request.attempt)}
         parameters: RefundCreateParams = {
@@ -325,9 +325,9 @@ class StripeGateway:
             return StripeResponse(failure=classify(error), is_replay=is_replay(error.headers))
         if not metadata.items() <= metadata_of(refund).items():
             return StripeResponse(failure=Failure(ResponseKind.OTHER_OBJECT))
-        return StripeResponse(found=found_refund(refund), is_replay=is_replayed(refund))
+        return StripeResponse(found=read_refund(refund), is_replay=is_replayed(refund))
 
-    def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[FoundRefund]:
+    def find_refunds(self, payment_intent_id: str, refund_id: str) -> list[StripeRefund]:
         """Every refund of this id.
 
         Stripe does not say that its list of refunds shows one immediately. What has been refunded shows on the charge,
@@ -342,7 +342,7 @@ class StripeGateway:
         # Nor whether that sum falls when a refund fails: so those that failed are counted, too.
         if getattr(expanded.latest_charge, "amount_refunded", 0) > sum(each.amount for each in refunds):
             raise LookupInconclusive
-        return [each for each in map(found_refund, refunds) if each.refund_id == refund_id]
+        return [each for each in map(read_refund, refunds) if each.refund_id == refund_id]
 
 
 def grouped_terms(order_id: str) -> dict[str, str]:
@@ -393,7 +393,7 @@ def _as_shown(payment_intent_id: str | None, intent: Any) -> StripeResponse[Stri
     """The PaymentIntent that was asked for; another one would pay this order with another order's money."""
     if getattr(intent, "id", None) != payment_intent_id:
         return StripeResponse(failure=Failure(ResponseKind.OTHER_OBJECT))
-    return StripeResponse(found=found_intent(intent), is_replay=is_replayed(intent))
+    return StripeResponse(found=read_intent(intent), is_replay=is_replayed(intent))
 
 
 def _as_failed(error: stripe.StripeError, payment_intent_id: str | None = None) -> StripeResponse[StripeIntent]:
@@ -404,4 +404,4 @@ def _as_failed(error: stripe.StripeError, payment_intent_id: str | None = None) 
         return StripeResponse(failure=failure, is_replay=is_replay(error.headers))
     if payment_intent_id is not None and inside.id != payment_intent_id:
         return StripeResponse(failure=Failure(ResponseKind.OTHER_OBJECT, request_id=failure.request_id))
-    return StripeResponse(found=found_intent(inside), failure=failure, is_replay=is_replay(error.headers))
+    return StripeResponse(found=read_intent(inside), failure=failure, is_replay=is_replay(error.headers))

@@ -10,7 +10,7 @@ import stripe
 
 from onecharge.contract.events import ATTEMPT_NUMBER_MAX, DO_NOT_TRY_AGAIN, ORDER_ID_PATTERN
 from onecharge.payments.charge_rules import StripeIntent
-from onecharge.payments.refund_rules import FoundRefund
+from onecharge.payments.refund_rules import StripeRefund
 
 
 def metadata_of(made: Any) -> dict[str, str]:
@@ -25,7 +25,7 @@ def order_id_of(made: Any) -> str | None:
     return order_id if re.match(ORDER_ID_PATTERN, order_id) else None
 
 
-def found_intent(intent: Any) -> StripeIntent:
+def read_intent(intent: Any) -> StripeIntent:
     """What the protocol needs to know of a PaymentIntent that the SDK returned."""
     decline_code, advice_code, refused_card = _decline_of(intent)
     metadata = metadata_of(intent)
@@ -50,12 +50,12 @@ def found_intent(intent: Any) -> StripeIntent:
     )
 
 
-def found_refund(refund: stripe.Refund) -> FoundRefund:
+def read_refund(refund: stripe.Refund) -> StripeRefund:
     """What the protocol needs to know of a refund that the SDK returned."""
     attempt = metadata_of(refund).get("attempt", "")
     is_pending = getattr(refund, "status", None) == "pending"
     is_attempt = attempt.isdecimal() and 1 <= int(attempt) <= ATTEMPT_NUMBER_MAX
-    return FoundRefund(
+    return StripeRefund(
         stripe_refund_id=refund.id,
         status=getattr(refund, "status", None) or "none",
         amount_minor=refund.amount,

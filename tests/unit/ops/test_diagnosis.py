@@ -17,7 +17,7 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.charge_rules import Payment
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
-from onecharge.payments.refund_rules import FoundRefund, FrozenRefund, Refund
+from onecharge.payments.refund_rules import FrozenRefund, Refund, StripeRefund
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from ops.diagnosis import diagnose
 from ops.dlq_letters import DeadLetter
@@ -342,8 +342,8 @@ def refund(state: str, **changes: Any) -> Refund:
     return replace(Refund(request=request, state=RefundState(state), finalized_at=finalized_at), **changes)
 
 
-def found(status: str, id_: str = "re_1") -> FoundRefund:
-    return FoundRefund(id_, status, 1000, "EUR", failure_reason="expired_card" if status == "failed" else None)
+def found(status: str, id_: str = "re_1") -> StripeRefund:
+    return StripeRefund(id_, status, 1000, "EUR", failure_reason="expired_card" if status == "failed" else None)
 
 
 def of_refund(*facts: Any, **changes: Any) -> Facts:

@@ -8,7 +8,7 @@ from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.after_charge import AfterCharge
 from onecharge.payments.charge_rules import Finalize, StripeIntent
-from onecharge.payments.refund_rules import SPENT_KEY_SECONDS, FinalizeRefund, FoundRefund, FrozenRefund, Refund
+from onecharge.payments.refund_rules import SPENT_KEY_SECONDS, FinalizeRefund, FrozenRefund, Refund, StripeRefund
 from ops.resolutions import (
     CancelFirst,
     Close,
@@ -185,8 +185,8 @@ def refund(state: RefundState = RefundState.NEEDS_REVIEW, age: int = 0) -> Refun
     return Refund(request=request, state=state, finalized_at=NOW - age)
 
 
-def found(status: str, id_: str = "re_1", *, amount: int = 1000) -> FoundRefund:
-    return FoundRefund(id_, status, amount, "EUR", failure_reason="lost_card" if status == "failed" else None)
+def found(status: str, id_: str = "re_1", *, amount: int = 1000) -> StripeRefund:
+    return StripeRefund(id_, status, amount, "EUR", failure_reason="lost_card" if status == "failed" else None)
 
 
 def test_a_refund_is_resolved_as_stripe_shows_it() -> None:
@@ -214,6 +214,6 @@ def test_a_refund_is_resolved_as_stripe_shows_it() -> None:
 def test_only_a_refund_that_needs_review_is_resolved() -> None:
     """Also not a refund without a row."""
     rows = [None, *(refund(state, DAY) for state in RefundState if state is not RefundState.NEEDS_REVIEW)]
-    shown: list[list[FoundRefund]] = [[], [found("succeeded")], [found("failed")]]
+    shown: list[list[StripeRefund]] = [[], [found("succeeded")], [found("failed")]]
     decided = [decide_refund(*each, now=NOW) for each in product(RefundResolution, rows, shown)]
     assert {type(each) for each in decided} == {Refused}
