@@ -128,7 +128,7 @@ def test_what_the_row_says_already_costs_no_request_to_stripe(endpoint: Endpoint
         event = endpoint.stripe.refund_fails("re_0")
     assert [endpoint.send(event) for _ in range(2)] == [200, 200]
     assert endpoint.io.asked == ["dynamodb GetItem"] * (2 if change == "ours failed" else 1)
-    everything = ["retrieve", "refunds", "disputes", "warnings"]
+    everything = ["retrieve", "retrieve", "refunds", "disputes", "warnings"]
     assert endpoint.stripe.operations == (everything if change == "ours failed" else [])
 
 
@@ -516,7 +516,91 @@ def test_a_refund_of_another_payment_intent_is_not_the_orders(endpoint: Endpoint
         assert endpoint.counted == [*alarms, "EventProcessed"]
 
 
+def test_a_failed_refund_counts_for_the_order_of_its_payment_intent(endpoint: Endpoint) -> None:
+    """Whatever order its metadata name: a person has typed them. Without a PaymentIntent it counts for none."""
+    endpoint.paid()
+    endpoint.send(endpoint.stripe.refund_by_hand("pi_0", 1000, order_id=order_id("b")))
+    assert endpoint.payment().amount_refunded_minor == 1000
+    failed = endpoint.stripe.refund_fails("re_0")
+    assert endpoint.send(failed) == 200
+    assert endpoint.payment().amount_refunded_minor == 0
+    endpoint.stripe.requests.clear()
+    failed["data"]["object"]["payment_intent"] = None
+    assert endpoint.send(failed) == 200
+    assert endpoint.stripe.requests == []
+
+
+def test_the_rows_own_payment_intent_is_the_orders_whatever_its_metadata_say(endpoint: Endpoint) -> None:
+    """A person has removed them."""
+    endpoint.paid()
+    refunded = endpoint.stripe.refund_by_hand("pi_0", 1000)
+    endpoint.stripe.intent("pi_0").metadata = {}
+    assert endpoint.send(refunded) == 200
+    assert endpoint.payment().amount_refunded_minor == 1000
+
+
 # ---------------------------------------------------------------- disputes
+
+
+def of_two_charges(endpoint: Endpoint, row: str) -> str:
+    """An order that was charged twice; returns the PaymentIntent that its row does not name."""
+    endpoint.paid()
+    another = endpoint.another_payment_intent()
+    paid = endpoint.stripe.show(another, "succeeded")
+    match row:
+        case "paid":
+            pass
+        case "paid, the other one refunded":
+            endpoint.stripe.refund_by_hand(another, AMOUNT_MINOR)
+        case "canceled":
+            endpoint.restore(endpoint.row() | {"state": "CANCELED"})
+            endpoint.send(paid)
+        case _:
+            endpoint.restore(endpoint.row() | {"state": "NEEDS_REVIEW", "decline_code": SEVERAL_SUCCEEDED})
+    endpoint.counted.clear()
+    return another
+
+
+@pytest.mark.parametrize("what", ["dispute", "warning", "review"])
+@pytest.mark.parametrize("row", ["paid", "paid, the other one refunded", "canceled", "in review"])
+def test_doubts_about_the_other_charge_of_an_order_are_an_alarm(endpoint: Endpoint, row: str, what: str) -> None:
+    """A customer who was charged twice disputes it: the bank's deadline passes, whatever the row is."""
+    another = of_two_charges(endpoint, row)
+    match what:
+        case "dispute":
+            event = endpoint.stripe.disputed(another, "needs_response")
+        case "warning":
+            event = endpoint.stripe.warned(another)
+        case _:
+            event = endpoint.stripe.reviewed(another)
+    assert endpoint.send(event) == 200
+    assert ("ChargeDisputed" if what == "dispute" else "FraudSuspected") in endpoint.counted
+    assert endpoint.payment().after_charge == AfterCharge()
+
+
+def test_a_dispute_of_a_canceled_orders_charge_does_not_wait_for_its_refund(endpoint: Endpoint) -> None:
+    """It is written, with one alarm, while the refund waits for the balance."""
+    paid = endpoint.paid_at_the_bank()
+    endpoint.restore(endpoint.row() | {"state": "CANCELED"})
+    endpoint.stripe.failing["create refund"] = answer(400, code="balance_insufficient")
+    assert endpoint.send(paid) == 503
+    disputed = endpoint.stripe.disputed("pi_0", "warning_needs_response")
+    assert [endpoint.send(disputed) for _ in range(3)] == [200] * 3
+    assert list(endpoint.payment().disputes.values()) == ["warning_needs_response"]
+    assert endpoint.counted.count("ChargeDisputed") == 1
+
+
+def test_a_charge_of_other_money_knows_its_disputes(endpoint: Endpoint) -> None:
+    """A person decides about it, and sees them."""
+    endpoint.crash_after("confirm")
+    paid = endpoint.stripe.webhooks[-1]
+    endpoint.stripe.intent("pi_0").amount += 1
+    endpoint.stripe.disputed("pi_0", "needs_response")
+    endpoint.passes()
+    assert endpoint.send(paid) == 200
+    assert endpoint.payment().state is PaymentState.NEEDS_REVIEW
+    assert list(endpoint.payment().disputes.values()) == ["needs_response"]
+
 
 STATUSES = ("warning_needs_response", "needs_response", "under_review", "lost", "appeal_needs_response", "won")
 
@@ -620,6 +704,17 @@ def test_no_event_waits_for_the_right_to_read_fraud(endpoint: Endpoint) -> None:
     for event in (warning, approved):
         assert endpoint.send(event) == 200
         assert endpoint.row()["fraud_suspicion"] == "early_fraud_warning"
+
+
+def test_without_that_right_an_approved_review_stays_approved(endpoint: Endpoint) -> None:
+    """An event about something else says nothing of it."""
+    endpoint.paid()
+    for event in (endpoint.stripe.reviewed("pi_0"), endpoint.stripe.reviewed("pi_0", "approved")):
+        endpoint.send(event)
+    endpoint.stripe.failing["warnings"] = answer(403)
+    endpoint.counted.clear()
+    assert endpoint.send(endpoint.stripe.refund_by_hand("pi_0", 1000)) == 200
+    assert (endpoint.payment().fraud_suspicion, "FraudSuspected" in endpoint.counted) == (None, False)
 
 
 def test_no_approval_ends_an_early_fraud_warning(endpoint: Endpoint) -> None:

@@ -100,15 +100,13 @@ def cause_of(error: Exception) -> Cause | None:
 
 def sync(event: StripeEvent, tools: Tools) -> None:
     """Make the rows of the event's payment and refund say what Stripe says now. Idempotent. Raises OUTAGES."""
-    order_id = _order_of(event, tools)
-    if order_id is None:
-        tools.instruments.count("EventWithoutOrder")
-        return
-    if event.payment_intent_id is not None and (event.refund is None or event.refund.has_failed):
+    if event.refund is None or event.refund.has_failed:
         # Before the refund's own row: once that says FAILED, nothing else lowers the sum.
-        sync_payment(order_id, event, tools)
+        order_id = _order_of(event, tools)
+        if order_id is not None:
+            sync_payment(order_id, event, tools)
     if event.refund is not None:
-        sync_refund(order_id, event, event.refund, tools)
+        sync_refund(event, event.refund, tools)
 
 
 def sync_payment(order_id: str, event: StripeEvent, tools: Tools) -> None:
@@ -124,7 +122,7 @@ def sync_payment(order_id: str, event: StripeEvent, tools: Tools) -> None:
             return
         intent = look(order_id, event, payment, tools)
         try:
-            if intent is None or not correct(order_id, payment, intent, tools):
+            if intent is None or not correct(order_id, payment, intent, tools, event):
                 return
             is_written = True
         except RowChanged:
@@ -133,16 +131,20 @@ def sync_payment(order_id: str, event: StripeEvent, tools: Tools) -> None:
 
 
 def _order_of(event: StripeEvent, tools: Tools) -> str | None:
-    """The order that the event is about; None if it is not ours, or if nothing follows from it."""
-    is_made_by_hand = event.refund is not None and not event.refund.has_failed
-    if event.order_id is not None or event.payment_intent_id is None or is_made_by_hand:
+    """The order whose payment the event is about; None if it is not ours."""
+    if event.order_id is not None and event.payment_intent_id is not None and event.refund is None:
         return event.order_id
-    # A dispute does not name its order, nor does a refund that was made by hand; the PaymentIntent does.
+    if event.payment_intent_id is None:
+        tools.instruments.count("EventWithoutOrder")
+        return None
+    # A dispute does not name its order. A refund may name any: a person has typed it. The PaymentIntent says it.
     intent = retrieve(event.payment_intent_id, tools)
     if intent is None:
         # The API key may be another account's for a while.
         tools.instruments.count("EventUnknownToStripe")
         raise EventDeferred(_UNKNOWN, cause=Cause.STRIPE_ACCOUNT)
+    if intent.order_id is None:
+        tools.instruments.count("EventWithoutOrder")
     return intent.order_id
 
 
@@ -169,8 +171,9 @@ def look(order_id: str, event: StripeEvent, payment: Payment | None, tools: Tool
         # No row names it: nothing can be corrected.
         tools.report("EventUnknownToStripe", Cause.STRIPE_ACCOUNT, _UNKNOWN, payment, order_id=order_id)
         return None
-    # What refunds it may name another order: a person has typed the id.
-    return with_what_followed(intent, payment, tools, event) if intent.order_id == order_id else None
+    # A person may have typed the id of another order, or have removed it.
+    is_the_orders = intent.order_id == order_id or (payment is not None and payment.is_of(intent))
+    return with_what_followed(intent, payment, tools, event) if is_the_orders else None
 
 
 def with_what_followed(
@@ -183,18 +186,26 @@ def with_what_followed(
     """
     own = _if_of(intent.payment_intent_id, payment)
     # A PENDING row may stand for a lost one, which knew of refunds and disputes. A review may be closed by now.
-    is_known = own is not None and own.state is not PaymentState.PENDING and not intent.review
+    knows = own is not None and own.state is not PaymentState.PENDING
     is_about_them = event is not None and event.intent is None
-    if intent.status != "succeeded" or (is_known and not is_about_them):
+    if intent.status != "succeeded" or (knows and not intent.review and not is_about_them):
         return intent
     after = look_back(intent, tools)
-    if not after.is_fraud_known and event is not None and event.is_about_fraud:
-        why = "the API key may not read early fraud warnings, or reviews: what the event says is stored"
-        tools.report("FraudNotRead", Cause.STRIPE_ACCOUNT, why, payment, intent)
-    was_warned = own is not None and own.fraud_suspicion == EARLY_FRAUD_WARNING
-    if not after.is_fraud_known and (was_warned or (event is not None and event.is_warning)):
-        after = replace(after, fraud_suspicion=EARLY_FRAUD_WARNING)
+    if not after.is_fraud_known:
+        after = replace(after, fraud_suspicion=_told_suspicion(event, own if knows else None, after, intent, tools))
     return replace(intent, after_charge=after)
+
+
+def _told_suspicion(
+    event: StripeEvent | None, own: Payment | None, after: AfterCharge, intent: StripeIntent, tools: Tools
+) -> str | None:
+    """Without the right to read it: what the event says; if it is about something else, what the row knows."""
+    if event is not None and event.is_about_fraud:
+        why = "the API key may not read early fraud warnings, or reviews: what the event says is stored"
+        tools.report("FraudNotRead", Cause.STRIPE_ACCOUNT, why, own, intent)
+        was_warned = own is not None and own.fraud_suspicion == EARLY_FRAUD_WARNING
+        return EARLY_FRAUD_WARNING if event.is_warning or was_warned else after.fraud_suspicion
+    return own.fraud_suspicion if own else after.fraud_suspicion
 
 
 # ---------------------------------------------------------------- a row
@@ -264,8 +275,13 @@ def compare(payment: Payment | None, intent: StripeIntent, tools: Tools) -> Disc
     return find_discrepancy(payment, intent, now=tools.instruments.clock(), requires_action_seconds=seconds)
 
 
-def correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools: Tools) -> bool:
+def correct(
+    order_id: str, payment: Payment | None, intent: StripeIntent, tools: Tools, event: StripeEvent | None = None
+) -> bool:
     """Raise the alarms of what differs, then write it. Raises RowChanged.
+
+    Args:
+        event: which is applied; None if a row is visited.
 
     Returns:
         Whether Stripe has to be read once more.
@@ -279,24 +295,27 @@ def correct(order_id: str, payment: Payment | None, intent: StripeIntent, tools:
         tools.report(f"Discrepancy.{discrepancy.name}", cause, discrepancy, payment, intent, order_id=order_id)
     final = final_after(discrepancy, intent, payment) if payment else None
     own = _if_of(intent.payment_intent_id, payment)
-    before, after = payment.after_charge if payment else AfterCharge(), intent.after_charge
-    if after and (payment is None or own or final):
+    # What a row knows is of its own PaymentIntent: of another one all is new.
+    before, after = own.after_charge if own else AfterCharge(), intent.after_charge
+    is_told = event is not None and event.is_about_doubts
+    if after and (own or final or discrepancy is Discrepancy.LOST_ROW or is_told):
         _report_what_followed(order_id, before, after, intent, tools)
     if payment and final:
         _write(payment, final, tools)
-        return after is not None and final.after_charge is None
-    match discrepancy:
-        case Discrepancy.LOST_ROW:
-            _recover(order_id, intent, charged_at, tools)
-        case Discrepancy.EXPIRED if payment:
-            return _expire(order_id, payment, intent, tools)
-        case Discrepancy.PAID_AFTER_CANCEL if payment:
-            refund_canceled_order(payment, intent, tools)
+        return False
     if own and after and after != before:
         # The order shows the refunds and the disputes of its own PaymentIntent only.
         if tools.payments.record_after_charge(own, after, now=tools.instruments.now()):
             tools.instruments.count("AfterChargeRecorded")
         return True
+    match discrepancy:
+        case Discrepancy.LOST_ROW:
+            _recover(order_id, intent, charged_at, tools)
+        case Discrepancy.EXPIRED if payment:
+            return _expire(order_id, payment, intent, tools)
+        case Discrepancy.PAID_AFTER_CANCEL if payment and (event is None or event.intent):
+            # By the PaymentIntent's own event, which is read again until it is done: no other one waits for it.
+            refund_canceled_order(payment, intent, tools)
     return False
 
 
@@ -356,11 +375,17 @@ def _write(payment: Payment, final: Finalize, tools: Tools) -> None:
 # ---------------------------------------------------------------- a refund
 
 
-def sync_refund(order_id: str, event: StripeEvent, shown: StripeRefund, tools: Tools) -> None:
+def sync_refund(event: StripeEvent, shown: StripeRefund, tools: Tools) -> None:
     """Correct the row of the event's refund by Stripe's list of refunds."""
-    refund_id = shown.refund_id or ""
-    about = {"order_id": order_id, "refund_id": refund_id, "stripe_refund_id": shown.stripe_refund_id}
-    if event.order_id is None or not re.fullmatch(REFUND_ID_PATTERN, refund_id):
+    order_id, refund_id = event.order_id, shown.refund_id or ""
+    about = {
+        "order_id": order_id,
+        "refund_id": refund_id,
+        "stripe_refund_id": shown.stripe_refund_id,
+        "payment_intent_id": event.payment_intent_id,
+        "event_id": event.event_id,
+    }
+    if order_id is None or not re.fullmatch(REFUND_ID_PATTERN, refund_id):
         if shown.has_failed:
             # The runbook lets a person refund what a canceled order has paid: its customer has no money back.
             tools.instruments.log("a refund made by hand failed", alarm=Cause.REFUND_FAILED, **about)
@@ -376,7 +401,7 @@ def sync_refund(order_id: str, event: StripeEvent, shown: StripeRefund, tools: T
         tools.instruments.count(f"RefundDiscrepancy.{discrepancy.name}")
         is_held = discrepancy is RefundDiscrepancy.PENDING
         alarm = alarm_of_pending(found[0].pending_reason) if is_held else REFUND_CAUSES.get(discrepancy)
-        tools.instruments.log(f"refund event: {discrepancy}", alarm=alarm, event_id=event.event_id, **about)
+        tools.instruments.log(f"refund event: {discrepancy}", alarm=alarm, **about)
         if _write_refund(discrepancy, order_id, event, refund, found, tools):
             return
     raise RowChanged("the row kept changing")
@@ -445,7 +470,10 @@ def retrieve(payment_intent_id: str, tools: Tools) -> StripeIntent | None:
 
 def look_back(intent: StripeIntent, tools: Tools) -> AfterCharge:
     """What followed the charge of a PaymentIntent that succeeded."""
-    return tools.stripe.after_charge(intent)
+    try:
+        return tools.stripe.after_charge(intent, before_each=tools.require_time)
+    except ReleaseLease as release:
+        raise EventDeferred(release.why) from release
 
 
 def _intent_of(response: StripeResponse[StripeIntent]) -> StripeIntent | None:

@@ -120,7 +120,8 @@ def final_after(discrepancy: Discrepancy, intent: StripeIntent, payment: Payment
         case Discrepancy.PAID | Discrepancy.PAID_LATE:
             return final_of(PaymentState.SUCCEEDED, intent, payment)
         case Discrepancy.MONEY_DIFFERS:
-            return replace(final_of(PaymentState.NEEDS_REVIEW, intent, payment), code=MONEY_DIFFERS)
+            final = final_of(PaymentState.NEEDS_REVIEW, intent, payment)
+            return replace(final, code=MONEY_DIFFERS, after_charge=intent.after_charge)
         case Discrepancy.DECLINED:
             # A PaymentIntent that requires action is canceled as abandoned only when it expires.
             expired = intent.cancellation_reason == CancelReason.ABANDONED
