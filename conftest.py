@@ -14,6 +14,8 @@ from moto import mock_aws
 
 from local.aws_account import forget_aws_account
 from local.stack import Stack, running_stack
+from onecharge.runtime.aws import client_config
+from onecharge.runtime.parts import Parts
 from tests.support.aws_in_process import SharedClients
 from tests.support.deployed import CannotRun, deployed_stack
 from tests.support.harness import PROJECT, LambdaContext, Log, Sample, create_table
@@ -126,6 +128,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, moto: tuple[Any, SharedClients]) -> Ite
     mock, session = moto
     mock.reset()
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", session)
+    monkeypatch.setattr(Parts, "client", lambda _, service: session.client(service, config=client_config()))
     yield
     session.forget_handlers()
 

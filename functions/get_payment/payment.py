@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Self
 
+import stripe
 from aws_lambda_powertools import Logger
 from pydantic import Field
 
@@ -18,12 +19,8 @@ from onecharge.contract.events import OrderId
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.charge_rules import Payment, StripeIntent
-from onecharge.payments.stripe_client import StripeAccount
 from onecharge.payments.stripe_gateway import StripeGateway
-from onecharge.runtime.alarms import Cause
 from onecharge.runtime.http_api import JsonResponse, Request, ResponseModel, Route, order_not_found, try_again
-from onecharge.runtime.metrics import Alarm
-from onecharge.runtime.secrets import SecretUnavailable
 
 
 class PaymentView(ResponseModel):
@@ -55,7 +52,8 @@ class Payments:
     """The Payments table, which is only read, and Stripe."""
 
     store: PaymentStore
-    stripe: StripeAccount
+    client: Callable[[], stripe.StripeClient]
+    """The client with the Stripe key as it is now. Raises SecretUnavailable."""
     logger: Logger
     count: Callable[[str], None]
 
@@ -66,10 +64,7 @@ def get_payment(request: Request, payments: Payments, order_id: str) -> JsonResp
     if payment is None or payment.request.customer_id != request.customer_id:
         raise order_not_found()
     try:
-        intent = intent_to_confirm(payment, lambda: StripeGateway(payments.stripe.client()))
-    except SecretUnavailable:
-        payments.count(Alarm(Cause.STRIPE_KEY_UNREADABLE))
-        raise
+        intent = intent_to_confirm(payment, lambda: StripeGateway(payments.client()))
     except ClientSecretUnknown as unknown:
         payments.count("ClientSecretUnknown")
         payments.logger.warning(

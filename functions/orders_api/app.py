@@ -11,7 +11,6 @@ POST /orders/{order_id}/refunds    refund_order.py
 GET /orders/{order_id}/payment is the payment service's: get_payment.
 """
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,12 +19,10 @@ from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
 
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import NoSuchOrder, OrderStore
-from onecharge.runtime.aws import dynamodb_client
 from onecharge.runtime.dynamodb import ReadsThrottled
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.http_api import Route, resolver_of
-from onecharge.runtime.logs import function_logger
-from onecharge.runtime.metrics import Counts
+from onecharge.runtime.parts import Parts, part
 from orders_api.cancel_order import ROUTE as CANCEL_ORDER
 from orders_api.get_order import ROUTE as GET_ORDER
 from orders_api.http import Dependencies
@@ -50,31 +47,39 @@ def orders_resolver(deps: Dependencies) -> APIGatewayHttpResolver:
     )
 
 
-class Application:
-    """Everything that lives as long as the execution environment."""
+class OrdersApiParts(Parts):
+    @part
+    def orders(self) -> OrderStore:
+        return OrderStore(self.dynamodb, self.environment["ORDERS_TABLE"])
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self.counts = Counts()
-        dynamodb, orders_table = dynamodb_client(), environment["ORDERS_TABLE"]
-        orders = OrderStore(dynamodb, orders_table)
-        repeat_window = int(environment["REPEAT_WINDOW_SECONDS"])
-        self.resolver = orders_resolver(
+    @part
+    def refunds(self) -> OrderRefundStore:
+        return OrderRefundStore(
+            self.dynamodb, self.environment["ORDER_REFUNDS_TABLE"], self.environment["ORDERS_TABLE"]
+        )
+
+    @part
+    def repeats(self) -> RepeatGuard | None:
+        seconds = int(self.environment["REPEAT_WINDOW_SECONDS"])
+        return RepeatGuard(self.orders, self.environment["ORDERS_STATE_TABLE"], seconds) if seconds else None
+
+    @part
+    def resolver(self) -> APIGatewayHttpResolver:
+        return orders_resolver(
             Dependencies(
-                orders=orders,
-                refunds=OrderRefundStore(dynamodb, environment["ORDER_REFUNDS_TABLE"], orders_table),
+                orders=self.orders,
+                refunds=self.refunds,
                 prices=PRICES,
                 price_of=price_of,
-                logger=function_logger(),
+                logger=self.logger,
                 count=self.counts,
                 clock=partial(datetime.now, UTC),
-                repeats=RepeatGuard(orders, environment["ORDERS_STATE_TABLE"], repeat_window)
-                if repeat_window
-                else None,
+                repeats=self.repeats,
             )
         )
 
 
-@lambda_handler(Application)
-def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
+@lambda_handler(OrdersApiParts)
+def handler(parts: OrdersApiParts, event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
     """Answer one HTTP request."""
-    return application.resolver.resolve(event, context)
+    return parts.resolver.resolve(event, context)

@@ -7,18 +7,14 @@ Any other error makes Lambda retry the batch, in halves (BisectBatchOnFunctionEr
 it. What is put aside or given up is still in its table, where republish or reconcile finds it.
 """
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import boto3
-
 from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE
-from onecharge.runtime.aws import client_config
 from onecharge.runtime.failed_records import FailedRecords
 from onecharge.runtime.functions import lambda_handler
-from onecharge.runtime.logs import function_logger
-from onecharge.runtime.metrics import Counts
+from onecharge.runtime.parts import Parts, part
 from onecharge.runtime.topics import Topic
 from publish_events.mapping import TABLES
 from publish_events.publish import Publisher
@@ -27,30 +23,29 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
-class Application:
-    """Everything that lives as long as the execution environment."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        logger = function_logger()
-        sns = boto3.client("sns", config=client_config())
-        self.counts = Counts()
-        self.publisher = Publisher(
-            mappings={environment[variable]: mapping for variable, mapping in TABLES.items()},
+class PublishEventsParts(Parts):
+    @part
+    def publisher(self) -> Publisher:
+        order_events = self.environment["ORDER_EVENTS_TOPIC_ARN"]
+        payment_events = self.environment["PAYMENT_EVENTS_TOPIC_ARN"]
+        return Publisher(
+            mappings={self.environment[variable]: mapping for variable, mapping in TABLES.items()},
             topics={
-                ORDER_SERVICE: Topic(sns, environment["ORDER_EVENTS_TOPIC_ARN"], logger, self.counts),
-                PAYMENT_SERVICE: Topic(sns, environment["PAYMENT_EVENTS_TOPIC_ARN"], logger, self.counts),
+                ORDER_SERVICE: Topic(self.sns, order_events, self.logger, self.counts),
+                PAYMENT_SERVICE: Topic(self.sns, payment_events, self.logger, self.counts),
             },
-            failed_records=FailedRecords(
-                lambda: boto3.client("s3", config=client_config()),
-                environment["FAILED_RECORDS_BUCKET"],
-                now=lambda: datetime.now(UTC),
-            ),
-            logger=logger,
+            failed_records=self.failed_records,
+            logger=self.logger,
             counts=self.counts,
         )
 
+    @part
+    def failed_records(self) -> FailedRecords:
+        bucket = self.environment["FAILED_RECORDS_BUCKET"]
+        return FailedRecords(lambda: self.s3, bucket, now=partial(datetime.now, UTC))
 
-@lambda_handler(Application)
-def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> None:
+
+@lambda_handler(PublishEventsParts)
+def handler(parts: PublishEventsParts, event: dict[str, Any], context: "LambdaContext") -> None:
     """Publish one batch of stream records; an error makes the stream deliver the batch again."""
-    application.publisher.publish(event["Records"])
+    parts.publisher.publish(event["Records"])

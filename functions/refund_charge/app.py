@@ -4,21 +4,13 @@ SQS message ─► Consumer ─► refund_charge (refund.py) ─► claim ─►
                (runtime)
 """
 
-import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import boto3
-
 from onecharge.contract.refunds import RefundRequestedEvent
-from onecharge.payments.instruments import Instruments
-from onecharge.payments.service import PaymentService
-from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.aws import client_config
+from onecharge.payments.parts import PaymentParts
 from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.functions import lambda_handler
-from onecharge.runtime.logs import function_logger
-from onecharge.runtime.metrics import Counts
+from onecharge.runtime.parts import part
 from onecharge.runtime.queues import Queue
 from refund_charge.refund import refund_charge
 
@@ -27,28 +19,21 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
-class Application:
-    """Everything that outlives an invocation: clients with their connections, threads, derived time bounds."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        logger = function_logger()
-        self.counts = Counts()
-        bounds = TimeBounds.of(int(environment["FUNCTION_TIMEOUT_SECONDS"]))
-        instruments = Instruments(time.time, logger, self.counts)
-        service = PaymentService(environment, bounds=bounds, instruments=instruments)
-        sqs = boto3.client("sqs", config=client_config())
-        self.consumer = Consumer(
+class RefundChargeParts(PaymentParts):
+    @part
+    def consumer(self) -> Consumer[RefundRequestedEvent]:
+        return Consumer(
             model=RefundRequestedEvent,
             # A Stripe key that cannot be read is an outage: each message backs off.
-            handle=lambda event: refund_charge(event, service.tools()),
-            queue=Queue(sqs, environment["REFUNDS_QUEUE_URL"], environment["REFUNDS_DLQ_URL"]),
-            logger=logger,
+            handle=lambda event: refund_charge(event, self.tools()),
+            queue=Queue(lambda: self.sqs, self.environment["REFUNDS_QUEUE_URL"], self.environment["REFUNDS_DLQ_URL"]),
+            logger=self.logger,
             count=self.counts,
-            record_seconds=bounds.record_seconds,
+            record_seconds=self.bounds.record_seconds,
         )
 
 
-@lambda_handler(Application)
-def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
+@lambda_handler(RefundChargeParts)
+def handler(parts: RefundChargeParts, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
     """Make the refunds of one batch; returns the messages that SQS is to deliver again."""
-    return application.consumer.consume(event, context)
+    return parts.consumer.consume(event, context)

@@ -6,20 +6,14 @@
 The allowed moves are in onecharge.orders.transitions; a stale or duplicate event changes nothing.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import boto3
-
-from onecharge.contract.events import Event, PaymentOutcomeEvent, event_adapter
+from onecharge.contract.events import PaymentOutcomeEvent, event_adapter
 from onecharge.contract.refunds import RefundOutcomeEvent
 from onecharge.orders.store import OrderStore
-from onecharge.runtime.aws import client_config, dynamodb_client
 from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.functions import lambda_handler
-from onecharge.runtime.logs import function_logger
-from onecharge.runtime.metrics import Counts
+from onecharge.runtime.parts import Parts, part
 from onecharge.runtime.queues import Queue
 from update_order.orders import update_order
 from update_order.refunds import update_refund
@@ -33,31 +27,35 @@ PAYMENT_EVENT = event_adapter(PaymentOutcomeEvent, RefundOutcomeEvent)
 """Everything that the payment service publishes."""
 
 
-class Application:
-    """Everything that lives as long as the execution environment."""
+class UpdateOrderParts(Parts):
+    @part
+    def orders(self) -> OrderStore:
+        return OrderStore(self.dynamodb, self.environment["ORDERS_TABLE"])
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        logger = function_logger()
-        self.counts = Counts()
-        orders = OrderStore(dynamodb_client(), environment["ORDERS_TABLE"])
-        table = environment["ORDER_REFUNDS_TABLE"]
-        updates: Mapping[type[Event], Callable[[Any], Disposition]] = {
-            PaymentOutcomeEvent: partial(update_order, orders=orders, logger=logger, count=self.counts),
-            RefundOutcomeEvent: partial(
-                update_refund, orders=orders, refunds_table=table, logger=logger, count=self.counts
-            ),
-        }
-        sqs = boto3.client("sqs", config=client_config())
-        self.consumer = Consumer(
+    @part
+    def refunds_table(self) -> str:
+        return self.environment["ORDER_REFUNDS_TABLE"]
+
+    @part
+    def consumer(self) -> Consumer[PaymentOutcomeEvent | RefundOutcomeEvent]:
+        environment = self.environment
+        return Consumer(
             model=PAYMENT_EVENT,
-            handle=lambda event: updates[type(event)](event),
-            queue=Queue(sqs, environment["ORDER_UPDATES_QUEUE_URL"], environment["ORDER_UPDATES_DLQ_URL"]),
-            logger=logger,
+            handle=self.handle,
+            queue=Queue(lambda: self.sqs, environment["ORDER_UPDATES_QUEUE_URL"], environment["ORDER_UPDATES_DLQ_URL"]),
+            logger=self.logger,
             count=self.counts,
         )
 
+    def handle(self, event: PaymentOutcomeEvent | RefundOutcomeEvent) -> Disposition:
+        """Handle one delivery. Raises PoisonMessage."""
+        orders, logger, count = self.orders, self.logger, self.counts
+        if isinstance(event, PaymentOutcomeEvent):
+            return update_order(event, orders=orders, logger=logger, count=count)
+        return update_refund(event, orders=orders, refunds_table=self.refunds_table, logger=logger, count=count)
 
-@lambda_handler(Application)
-def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
+
+@lambda_handler(UpdateOrderParts)
+def handler(parts: UpdateOrderParts, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
     """Handle one batch of events; returns the messages that SQS is to deliver again."""
-    return application.consumer.consume(event, context)
+    return parts.consumer.consume(event, context)

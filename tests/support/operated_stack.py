@@ -300,7 +300,7 @@ class OperatedStack:
         consumer = Consumer(
             model=ORDER_EVENT,
             handle=lambda event: charge_order(event, self.tools()),
-            queue=Queue(self.sqs, url, dlq_url),
+            queue=Queue(lambda: self.sqs, url, dlq_url),
             logger=SILENT,
             count=SILENT,
         )

@@ -1,4 +1,4 @@
-"""The payment service's deployed applications in one process, over moto's AWS and the stand-in."""
+"""The payment service's deployed functions in one process, over moto's AWS and the stand-in."""
 
 import time
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 import stripe
 
-import charge_order.app
+from charge_order.app import ChargeOrderParts
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from onecharge.contract.events import Event, OrderPlaced, OrderPlacedEvent
 from stripe_standin.admin import StandInAdmin
@@ -39,7 +39,7 @@ class PaymentFunctions:
         self.stripe, self.sample = StandInAdmin(base_url), sample
         self.stripe.advance_clock(-EVENTS_AGE_SECONDS)
         self.dynamodb, self._base_url = boto3.client("dynamodb"), base_url
-        self.charging = charge_order.app.Application(self.environment("charge_order")).consumer
+        self.charge_order = ChargeOrderParts(self.environment("charge_order"))
         for table, resource in TABLES.items():
             create_table(self.dynamodb, table, resource)
 
@@ -75,7 +75,7 @@ class PaymentFunctions:
 
     def charge(self, *orders: OrderPlaced) -> None:
         """Deliver orders to charge_order."""
-        self.consume(self.charging, *(OrderPlacedEvent.of(each, correlation_id="c") for each in orders))
+        self.consume(self.charge_order.consumer, *(OrderPlacedEvent.of(each, correlation_id="c") for each in orders))
 
     def refund_by_hand(self, order_id: str) -> None:
         """A part of the order, in Stripe's Dashboard."""

@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from onecharge.runtime.aws import client_config, dynamodb_client
+from onecharge.runtime.aws import client_config
+from onecharge.runtime.parts import Parts
 
 
 def test_threads_that_are_refused_at_the_same_time_share_one_exception(
     aws: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """botocore would make it at the first refusal, without a lock: it exists before."""
-    client = dynamodb_client()
+    client = Parts({}).dynamodb
     made = "botocore.errorfactory.ClientExceptionsFactory.create_client_exceptions"
     monkeypatch.setattr(made, lambda *_: pytest.fail("made when it was asked for"))
     assert issubclass(client.exceptions.ConditionalCheckFailedException, ClientError)

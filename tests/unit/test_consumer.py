@@ -78,7 +78,7 @@ class Sqs:
 def sqs(aws: None) -> Sqs:
     client = boto3.client("sqs")
     urls = [client.create_queue(QueueName=name)["QueueUrl"] for name in ("payments", "payments-dlq")]
-    return Sqs(client, Queue(client, *urls))
+    return Sqs(client, Queue(lambda: client, *urls))
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def fifo(aws: None) -> Sqs:
     client = boto3.client("sqs")
     names = ("payments.fifo", "payments-dlq.fifo")
     urls = [client.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"] for name in names]
-    return Sqs(client, Queue(client, *urls))
+    return Sqs(client, Queue(lambda: client, *urls))
 
 
 @pytest.fixture

@@ -1,13 +1,15 @@
 """template.yaml gives each function the environment variables that it reads."""
 
+import re
 from importlib import import_module
+from inspect import getattr_static, getsource
 from typing import Any
 
 import pytest
 
-from tests.support.harness import PROJECT, load_template, number_of
-
-FUNCTIONS = sorted(path.parent.name for path in (PROJECT / "functions").glob("*/app.py"))
+from onecharge.runtime.parts import Parts, part
+from tests.support.functions import FUNCTIONS, parts_of
+from tests.support.harness import load_template, number_of
 
 
 class Environment(dict[str, str]):
@@ -22,13 +24,30 @@ class Environment(dict[str, str]):
         return super().__getitem__(name)
 
 
+def parts_in_use(kind: type[Parts]) -> set[str]:
+    """The parts that the handler uses, directly or for another one."""
+    in_use, methods = set[str](), set[str]()
+    handler = import_module(kind.__module__).handler.__wrapped__
+    names = re.findall(r"\bparts\.(\w+)", getsource(handler))
+    while names:
+        name = names.pop()
+        found: Any = getattr_static(kind, name, None)
+        if found is None or name in in_use | methods:
+            continue
+        (in_use if isinstance(found, part) else methods).add(name)
+        names += re.findall(r"\bself\.(\w+)", getsource(found.make if isinstance(found, part) else found))
+    return in_use
+
+
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_function_has_the_variables_that_it_reads(aws: None, function: str) -> None:
     """No other variable is needed, and each is read: an unused one would be a needless dependency of the function."""
     resource = f"{function.title().replace('_', '')}Function"
     variables = load_template()["Resources"][resource]["Properties"]["Environment"]["Variables"]
     environment = Environment(variables)
-    import_module(f"{function}.app").Application(environment)
+    parts = parts_of(function)(environment)
+    for name in parts_in_use(type(parts)):
+        getattr(parts, name)
     assert environment.read == {name for name in variables if not name.startswith("POWERTOOLS_")}
 
 

@@ -1,4 +1,4 @@
-"""A function's handler: its application is built once, at the first invocation, and its metrics are always flushed."""
+"""A function's handler: its parts are those of the process, and its metrics are always flushed."""
 
 import os
 from collections.abc import Mapping
@@ -9,60 +9,61 @@ import boto3
 import pytest
 
 from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.parts import Parts, part
+from tests.support.functions import parts_of
 from tests.support.harness import LambdaContext, Sample, load_template
 
 
-class Counts:
-    """Counts its flushes."""
+class TableParts(Parts):
+    """Has one environment variable, and counts the flushes of its metrics."""
 
-    flushed = 0
+    made: list["TableParts"]
+    """All of them, in the order in which they were made."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        super().__init__(environment)
+        self.counts.flush = self.flush  # type: ignore[method-assign]
+        self.flushed = 0
+        self.made.append(self)
 
     def flush(self) -> None:
         self.flushed += 1
 
-
-class Application:
-    """Reads one environment variable."""
-
-    built: list["Application"]
-    """All of them, in the order in which they were built."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self.table = environment["TABLE"]
-        self.counts: Any = Counts()
-        self.built.append(self)
+    @part
+    def table(self) -> str:
+        return self.environment["TABLE"]
 
 
 @pytest.fixture(autouse=True)
-def no_application_yet() -> None:
-    Application.built = []
+def no_parts_yet() -> None:
+    TableParts.made = []
 
 
 def new_handler() -> Any:
     """A handler that answers with its table, and raises the event's error if it holds one."""
 
-    @lambda_handler(Application)
-    def handler(application: Application, event: dict[str, Any], context: object) -> str:
+    @lambda_handler(TableParts)
+    def handler(parts: TableParts, event: dict[str, Any], context: object) -> str:
         """Answer."""
         if "error" in event:
             raise event["error"]
-        return f"{application.table} {event['name']} {type(context).__name__}"
+        return f"{parts.table} {event['name']} {type(context).__name__}"
 
     return handler
 
 
-def test_an_application_is_built_at_the_first_invocation_and_reused(
-    monkeypatch: pytest.MonkeyPatch, lambda_context: LambdaContext
-) -> None:
-    """From the environment as it is then: decorating reads none of it."""
+def test_all_invocations_share_the_parts(monkeypatch: pytest.MonkeyPatch, lambda_context: LambdaContext) -> None:
+    """Made of the environment as it is at the first invocation: decorating reads none of it."""
     monkeypatch.delenv("TABLE", raising=False)
     handler = new_handler()
-    assert Application.built == []
+    assert TableParts.made == []
     monkeypatch.setenv("TABLE", "orders")
-    assert handler({"name": "a"}, lambda_context) == "orders a LambdaContext"
+    with pytest.raises(ZeroDivisionError):
+        handler({"error": ZeroDivisionError()}, lambda_context)
     monkeypatch.setenv("TABLE", "another")
+    assert handler({"name": "a"}, lambda_context) == "orders a LambdaContext"
     assert handler({"name": "b"}, lambda_context) == "orders b LambdaContext"
-    assert len(Application.built) == 1
+    assert len(TableParts.made) == 1
 
 
 def test_metrics_are_flushed_after_each_invocation(
@@ -74,8 +75,8 @@ def test_metrics_are_flushed_after_each_invocation(
     handler({"name": "a"}, lambda_context)
     with pytest.raises(ZeroDivisionError):
         handler({"error": ZeroDivisionError()}, lambda_context)
-    [application] = Application.built
-    assert application.counts.flushed == 2
+    [parts] = TableParts.made
+    assert parts.flushed == 2
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_a_queue_function_consumes_its_queue(
         url = sqs.create_queue(QueueName=name)["QueueUrl"] if is_queue else "30"
         monkeypatch.setenv(name, url)
     app = import_module(f"{function}.app")
-    handler = lambda_handler(app.Application)(app.handler.__wrapped__)
+    handler = lambda_handler(parts_of(function))(app.handler.__wrapped__)
     [record] = sample("charge_order/order_placed")["Records"]
     record["body"] = "{}"
     assert handler({"Records": [record]}, lambda_context) == {"batchItemFailures": []}

@@ -4,7 +4,6 @@ DynamoDB and Stripe are in memory; the composed function runs over moto and the 
 """
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -12,7 +11,7 @@ import pytest
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
 from responses import RequestsMock
 
-from get_payment.app import Application
+from get_payment.app import GetPaymentParts
 from get_payment.payment import ROUTE, Payments, PaymentView
 from onecharge.contract.states import PaymentState
 from onecharge.payments.time_bounds import STRIPE_RETRIES, TimeBounds
@@ -31,9 +30,8 @@ class Page:
         self._sample, self.log = sample, log
         self.shop = Shop(log)
         self.counted: list[str] = []
-        stripe: Any = SimpleNamespace(client=self.shop.stripe.client)
         count: Any = self.counted.append
-        payments = Payments(self.shop.store, stripe, log.logger, count)
+        payments = Payments(self.shop.store, self.shop.stripe.client, log.logger, count)
         self.resolver = resolver_of([ROUTE], payments, logger=log.logger, count=count)
 
     def ask(self, name: str = "a", *, customer: str = "cus_1") -> tuple[int, dict[str, Any]]:
@@ -136,7 +134,7 @@ def resolver(aws: None, page: Page) -> APIGatewayHttpResolver:
     page.shop.deliver(payment_method=ASKS_FOR_ACTION)
     boto3.client("dynamodb").put_item(TableName=PAYMENTS, Item=to_item(page.shop.row()))
     boto3.client("secretsmanager").create_secret(Name="stripe", SecretString="sk_test_x")
-    return Application(
+    return GetPaymentParts(
         {
             "PAYMENTS_TABLE": PAYMENTS,
             "STRIPE_SECRET_ARN": "stripe",

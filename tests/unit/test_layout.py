@@ -1,6 +1,7 @@
 """The layout: who may import whom, how long a function and a module may be, and that importing has no effects."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -147,11 +148,18 @@ def test_modules_are_short() -> None:
 
 
 def test_only_the_handler_reads_environment_variables() -> None:
-    """And hands them to the application, which is therefore built of anything that a test gives it."""
+    """And hands them to the parts, which are therefore made of anything that a test gives them."""
     reading = {
         name for name, path in PRODUCT_MODULES.items() if any(is_in(imported, "os") for imported in imports_of(path))
     }
     assert reading == {"onecharge.runtime.functions"}
+
+
+def test_only_parts_are_made_of_environment_variables() -> None:
+    """A module of parts, or an app.py, says which part is made of which; everything else takes its value."""
+    naming = {name for name, path in PRODUCT_MODULES.items() if re.search(r"\benvironment\[", path.read_text())}
+    services = {"onecharge.runtime.parts", "onecharge.payments.parts"}
+    assert naming <= {*services, *(f"{function}.app" for function in FUNCTIONS)}
 
 
 def test_importing_opens_no_connection() -> None:

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from onecharge.runtime.logs import function_logger, set_level
+from onecharge.runtime.logs import function_logger
 from tests.support.harness import load_template
 
 LEVELS = load_template()["Parameters"]["LogLevel"]["AllowedValues"]
@@ -19,8 +19,7 @@ def test_the_level_is_the_parameters_whatever_lambda_says(
     monkeypatch.setenv("AWS_LAMBDA_LOG_LEVEL", "DEBUG" if level == "DEBUG" else "INFO")
     monkeypatch.setenv("POWERTOOLS_LOG_LEVEL", level)
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", f"test_{level}")
-    logger = function_logger()
-    set_level(os.environ)
+    logger = function_logger(os.environ)
     for each in LEVELS:
         getattr(logger, each.lower())("a line")
     written = [json.loads(line)["level"] for line in capsys.readouterr().out.splitlines()]

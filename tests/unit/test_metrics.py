@@ -16,18 +16,15 @@ KILLED = """
 import os, signal
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.functions import lambda_handler
-from onecharge.runtime.metrics import Alarm, Counts
+from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.parts import Parts
 
-class Application:
-    def __init__(self, environment):
-        self.counts = Counts()
-
-@lambda_handler(Application)
-def handler(application, event, context):
+@lambda_handler(Parts)
+def handler(parts, event, context):
     for record in event["Records"]:
         if record == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
-        application.counts(Alarm(Cause.NEEDS_REVIEW))
+        parts.counts(Alarm(Cause.NEEDS_REVIEW))
 
 handler({"Records": ["needs review", "killed"]}, None)
 """

@@ -66,7 +66,7 @@ def test_a_delivery_that_cannot_read_it_confirms_nothing(aws: None, sample: Samp
         world.dynamodb.delete_table(TableName="PAYMENTS_STATE_TABLE")
         [record] = sample("charge_order/order_placed")["Records"]
         event = {"Records": [record | {"body": OrderPlacedEvent.of(placed("a"), correlation_id="c").model_dump_json()}]}
-        assert len(world.charging.consume(event, LambdaContext())["batchItemFailures"]) == 1
+        assert len(world.charge_order.consumer.consume(event, LambdaContext())["batchItemFailures"]) == 1
         [row] = world.dynamodb.scan(TableName="PAYMENTS_TABLE")["Items"]
         assert (row["state"], row["lease_expires_at"], "payment_intent_id" in row) == (
             {"S": "PENDING"},

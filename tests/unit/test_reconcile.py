@@ -25,7 +25,7 @@ from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import ALL_SHARDS, SHARDS, shard_of
 from onecharge.runtime.parallel import one_after_another
 from reconcile import run as run_module
-from reconcile.app import Application
+from reconcile.app import ReconcileParts
 from reconcile.run import (
     FAILED_SECONDS,
     FINALIZING_SECONDS,
@@ -38,6 +38,7 @@ from tests.shop.builders import BOUNDS
 from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, meanwhile
 from tests.shop.shop import RUN_SECONDS, Shop, order_id, shop_on_moto
 from tests.shop.tools import REQUIRES_ACTION_SECONDS, Cancellation
+from tests.support.functions import handle
 from tests.support.harness import LambdaContext, Log, load_template, number_of
 
 
@@ -817,9 +818,9 @@ def test_a_stripe_key_that_cannot_be_read_is_an_alarm(
 ) -> None:
     """Of its own cause, whichever function reads it. The next run tries again."""
     variables = load_template()["Resources"]["ReconcileFunction"]["Properties"]["Environment"]["Variables"]
-    application = Application({name: number_of(name) or name for name in variables})
-    application.reconcile(lambda_context)
-    application.counts.flush()
+    parts = ReconcileParts({name: number_of(name) or name for name in variables})
+    handle(parts, {}, lambda_context)
+    parts.counts.flush()
     written = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     alarm, interrupted = (each for each in written if "_aws" in each)
     assert (alarm["Alarm"], alarm["cause"]) == ([1], Cause.STRIPE_KEY_UNREADABLE)

@@ -12,10 +12,12 @@ import stripe
 
 from onecharge.payments.stripe_responses import classify
 from onecharge.runtime.functions import lambda_handler
-from onecharge.runtime.logs import LIBRARIES, function_logger
+from onecharge.runtime.logs import LIBRARIES, RedactingFormatter, function_logger
+from onecharge.runtime.parts import Parts
 from onecharge.runtime.redaction import REDACTED, FailedInvocation, presentable, redacted
 from tests.support.canaries import API_KEY
 from tests.support.canaries import REDACTED as SECRETS
+from tests.support.functions import FUNCTIONS, parts_of
 from tests.support.harness import PROJECT, LambdaContext
 
 
@@ -66,7 +68,7 @@ def a_logger_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("canary", SECRETS, ids=lambda each: each.name)
 def test_a_functions_log_line_holds_no_secret(canary: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Neither in its message, nor in a field, nor in the text of an exception; and it is still JSON."""
-    logger = function_logger()
+    logger = function_logger({})
     logger.info(f"refused {canary.value}", extra={"why": canary.value, "order_id": "ord_1"})
     try:
         raise ValueError(canary.value)
@@ -86,26 +88,20 @@ def test_libraries_stay_quiet_at_debug(monkeypatch: pytest.MonkeyPatch) -> None:
     root, handler = logging.getLogger(), logging.StreamHandler(logged)
     monkeypatch.setattr(root, "level", logging.DEBUG)
     root.addHandler(handler)
-    function_logger()
+    function_logger({})
     for library in LIBRARIES:
         logging.getLogger(f"{library}.endpoint").debug("Response body: secret")
     root.removeHandler(handler)
     assert "secret" not in logged.getvalue()
 
 
-class Application:
-    """Nothing but its metrics."""
-
-    def __init__(self, environment: object) -> None:
-        self.counts: Any = type("Counts", (), {"flush": lambda _: None})()
-
-
 @pytest.mark.parametrize("canary", SECRETS, ids=lambda each: each.name)
-def test_an_error_that_leaves_a_function_holds_no_secret(canary: Any) -> None:
+def test_an_error_that_leaves_a_function_holds_no_secret(canary: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lambda logs its message, and returns it to the invoker; the error that caused it is no way around."""
+    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "onecharge")
 
-    @lambda_handler(Application)
-    def handler(_: Application, event: dict[str, Any], context: object) -> None:
+    @lambda_handler(Parts)
+    def handler(_: Parts, event: dict[str, Any], context: object) -> None:
         """Fail."""
         try:
             raise KeyError(canary.value)
@@ -146,5 +142,5 @@ def test_every_function_has_the_redacting_logger() -> None:
     files = [path for folder in ("functions", "shared") for path in (PROJECT / folder).rglob("*.py")]
     making = {path.name for path in files if re.search(r"\bLogger\(", path.read_text())}
     assert making == {"logs.py"}
-    apps = {path: path.read_text() for path in (PROJECT / "functions").glob("*/app.py")}
-    assert [path.parent.name for path, text in apps.items() if "function_logger()" not in text] == []
+    assert all(issubclass(parts_of(function), Parts) for function in FUNCTIONS)
+    assert type(Parts({}).logger.registered_formatter) is RedactingFormatter

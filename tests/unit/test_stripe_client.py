@@ -22,7 +22,7 @@ from onecharge.payments.stripe_client import STRIPE_VERSION, StripeAccount, stri
 from onecharge.payments.stripe_metrics import endpoint_of, status_of, stripe_request
 from onecharge.payments.stripe_responses import ResponseKind, classify
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.secrets import SecretUnavailable
+from onecharge.runtime.secrets import Secret, SecretUnavailable
 from tests.shop.builders import BOUNDS, INTENTS, ORDER_ID, STRIPE_API, stripe_error, stripe_intent
 
 CREATE: Any = {"amount": 1099, "currency": "eur"}
@@ -172,10 +172,8 @@ class Key:
     def __init__(self) -> None:
         self._secrets = boto3.client("secretsmanager")
         self._arn = self._secrets.create_secret(Name="stripe", SecretString="sk_test_first")["ARN"]
-        self.account = StripeAccount(
-            {"STRIPE_SECRET_ARN": self._arn, "STRIPE_API_BASE": STRIPE_API},
-            bounds=TimeBounds.of(30),
-        )
+        secret = Secret(self._secrets, self._arn)
+        self.account = StripeAccount(secret, api_base=STRIPE_API, bounds=TimeBounds.of(30))
 
     def put(self, value: str) -> None:
         self._secrets.put_secret_value(SecretId=self._arn, SecretString=value)

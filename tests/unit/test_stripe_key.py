@@ -7,15 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-import get_payment.app
-import reconcile.app
-import refund_charge.app
-import stripe_webhook.app
+from get_payment.app import GetPaymentParts
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from onecharge.contract.events import CancelRequestedEvent
 from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent
+from reconcile.app import ReconcileParts
+from refund_charge.app import RefundChargeParts
 from stripe_standin.server import running_standin
 from stripe_standin.webhook_endpoints import signature
+from stripe_webhook.app import StripeWebhookParts
+from tests.support.functions import handle
 from tests.support.harness import PROJECT, LambdaContext, Sample
 from tests.support.payment_functions import API_KEY, DAY, PaymentFunctions, placed
 
@@ -27,7 +28,7 @@ def charge(world: PaymentFunctions) -> None:
     lost_card = placed("e", card="pm_card_visa_chargeDeclinedLostCard")
     for changes in ({}, {"attempt": 2, "payment_method": "pm_card_visa"}):
         world.charge(lost_card.model_copy(update=changes))
-    world.consume(world.charging, CancelRequestedEvent.of(placed("d"), correlation_id="c"))
+    world.consume(world.charge_order.consumer, CancelRequestedEvent.of(placed("d"), correlation_id="c"))
     assert [world.state(placed(name).order_id) for name in "abcd"] == [
         *("SUCCEEDED", "SUCCEEDED", "REQUIRES_ACTION", "CANCELED")
     ]
@@ -35,7 +36,7 @@ def charge(world: PaymentFunctions) -> None:
 
 def refund(world: PaymentFunctions) -> None:
     """Refunds a part of order a."""
-    consumer = refund_charge.app.Application(world.environment("refund_charge")).consumer
+    consumer = RefundChargeParts(world.environment("refund_charge")).consumer
     requested = RefundRequested(
         order_id=placed("a").order_id,
         refund_id="rfd_" + "1" * 32,
@@ -50,7 +51,7 @@ def refund(world: PaymentFunctions) -> None:
 
 def show_the_client_secret(world: PaymentFunctions) -> None:
     """Order c waits for 3-D Secure."""
-    resolver = get_payment.app.Application(world.environment("get_payment")).resolver
+    resolver = GetPaymentParts(world.environment("get_payment")).resolver
     event = world.sample("get_payment/get_payment")
     event["requestContext"]["authorizer"]["jwt"]["claims"]["sub"] = placed("c").customer_id
     event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{placed('c').order_id}/payment"
@@ -75,7 +76,7 @@ def run_reconcile(world: PaymentFunctions) -> None:
     is_charged_though_canceled(world, "b")
     world.refund_by_hand(placed("a").order_id)
     world.change_row(placed("c").order_id, unfinished_claimed_at=int(time.time()) - DAY)
-    reconcile.app.Application(world.environment("reconcile")).reconcile(InFourMinutes())
+    handle(ReconcileParts(world.environment("reconcile")), {}, InFourMinutes())
     assert world.state(placed("c").order_id) == "DECLINED"
 
 
@@ -85,7 +86,7 @@ def receive_webhooks(world: PaymentFunctions) -> None:
     world.charge(*orders, placed("6", card="pm_card_riskLevelElevated"))
     is_charged_though_canceled(world, "8")
     world.refund_by_hand(placed("a").order_id)
-    resolver = stripe_webhook.app.Application(world.environment("stripe_webhook")).route.resolver
+    resolver = StripeWebhookParts(world.environment("stripe_webhook")).route.resolver
     types = ("payment_intent.succeeded", "payment_intent.requires_action", "charge.refunded", "charge.dispute.created")
     for event in world.events(*types, "review.opened"):
         body = json.dumps(event)

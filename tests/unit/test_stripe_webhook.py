@@ -23,7 +23,7 @@ from onecharge.payments.refund_rules import FinalizeRefund, FrozenRefund
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, RETENTION_SECONDS
 from stripe_standin.webhook_endpoints import signature
-from stripe_webhook.app import Application
+from stripe_webhook.app import StripeWebhookParts
 from tests.shop.builders import AMOUNT_MINOR, BOUNDS, DAY, PAYMENTS, T0
 from tests.shop.endpoint import Endpoint, Event, body_of
 from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, NO_ANSWER, VISA, WRONG_KEY, answer, meanwhile
@@ -917,16 +917,16 @@ def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample, mo
     """Nobody is refused for it: Stripe sends again, and by then the secret is there."""
     monkeypatch.setattr("onecharge.runtime.secrets.RETRY_SECONDS", 0)
     variables = load_template()["Resources"]["StripeWebhookFunction"]["Properties"]["Environment"]["Variables"]
-    application = Application({name: number_of(name) or name for name in variables})
+    parts = StripeWebhookParts({name: number_of(name) or name for name in variables})
     event = sample("stripe_webhook/payment_intent_succeeded")
     event["body"] = event["body"].replace("payment_intent.succeeded", "customer.created")
     event["headers"]["stripe-signature"] = signature(event["body"], STRIPE_WEBHOOK_SECRET, int(time.time()))
-    assert application.route.resolver.resolve(event, LambdaContext())["statusCode"] == 503
+    assert parts.route.resolver.resolve(event, LambdaContext())["statusCode"] == 503
     secrets = boto3.client("secretsmanager")
     secrets.create_secret(Name="STRIPE_SECRET_ARN", SecretString="sk_test_x")
     secrets.create_secret(Name="STRIPE_WEBHOOK_SECRET_ARN", SecretString=f"{STRIPE_WEBHOOK_SECRET}\n")
-    assert application.route.resolver.resolve(event, LambdaContext())["statusCode"] == 200
-    application.counts.flush()
+    assert parts.route.resolver.resolve(event, LambdaContext())["statusCode"] == 200
+    parts.counts.flush()
 
 
 # ---------------------------------------------------------------- the samples

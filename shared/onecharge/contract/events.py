@@ -89,10 +89,10 @@ class Contract(BaseModel):
     """A model that crosses the boundary between the services; immutable.
 
     A consumer ignores unknown fields, so that a newer producer can be deployed before it. A producer cannot send
-    unknown fields: the type checker refuses them.
+    unknown fields: the type checker refuses them. pydantic compiles a model at its first use: a function needs few.
     """
 
-    model_config = READ_FROM_JSON | ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+    model_config = READ_FROM_JSON | ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
 class OrderFact(Contract):
@@ -154,14 +154,12 @@ class PaymentOutcome(OrderFact):
     occurred_at: AwareDatetime
 
 
-class CloudEvent[Data: OrderFact](BaseModel):
+class CloudEvent[Data: OrderFact](Contract):
     """The envelope: CloudEvents 1.0 in its JSON format, with `correlationid` as an extension attribute.
 
     Unknown extensions are ignored, as the specification asks of a consumer.
     Source: CloudEvents specification 1.0.2, "Context Attributes" and "JSON Event Format".
     """
-
-    model_config = READ_FROM_JSON | ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
     specversion: Literal["1.0"] = "1.0"
     id: str = Field(min_length=1, max_length=255)

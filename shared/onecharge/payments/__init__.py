@@ -6,5 +6,5 @@ deliveries, rows                      what becomes of a message, and of a row th
 stripe_gateway, _objects, _responses  Stripe's side: requests, what they show, what is answered otherwise
 answers                               what follows from such an answer
 stripe_events, later, later_rules     Stripe's later word: an event, what follows from it, how a row differs
-tools, service                        what all of this is worked on with, and how it is put together
+tools, parts                          what all of this is worked on with, and how it is put together
 """

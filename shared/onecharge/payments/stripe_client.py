@@ -1,4 +1,4 @@
-"""The client for Stripe's API, with the account's key as it is now: an Application outlives a rotation of the key."""
+"""The client for Stripe's API, with the account's key as it is now: a process outlives a rotation of the key."""
 
 import re
 import time
@@ -7,14 +7,14 @@ from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any
 
-import boto3
 import requests
 import stripe
 
 from onecharge.payments.stripe_metrics import NO_ANSWER, status_of, stripe_request
 from onecharge.payments.stripe_responses import API_KEY_REPLACED, REFUSED_KEY_STATUSES
 from onecharge.payments.time_bounds import STRIPE_RETRIES, TimeBounds
-from onecharge.runtime.aws import client_config
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.secrets import Secret, SecretUnavailable
 
 STRIPE_VERSION = "2026-10-28.endive"
@@ -111,30 +111,30 @@ class StripeAccount:
 
     def __init__(
         self,
-        environment: Mapping[str, str],
+        secret: Secret,
         *,
+        api_base: str,
         bounds: TimeBounds,
         count: Callable[[str], None] = lambda _: None,
     ) -> None:
-        client = boto3.client("secretsmanager", config=client_config())
-        self._secret = Secret(client, environment["STRIPE_SECRET_ARN"])
-        self._client_for = lru_cache(maxsize=1)(
-            partial(
-                stripe_client,
-                api_base=environment["STRIPE_API_BASE"],
-                bounds=bounds,
-                is_replaced=self._is_replaced,
-                count=count,
-            )
+        self._secret, self._count = secret, count
+        client_for = partial(
+            stripe_client, api_base=api_base, bounds=bounds, is_replaced=self._is_replaced, count=count
         )
+        self._client_for = lru_cache(maxsize=1)(client_for)
 
     def client(self) -> stripe.StripeClient:
         """The client with the current key; the same one as long as the key does not change.
 
         Raises:
-            SecretUnavailable: the key cannot be read, an outage, or the secret holds something else.
+            SecretUnavailable: the key cannot be read, an outage, or the secret holds something else. It is an alarm.
         """
-        return self._client_for(self._key())
+        try:
+            key = self._key()
+        except SecretUnavailable:
+            self._count(Alarm(Cause.STRIPE_KEY_UNREADABLE))
+            raise
+        return self._client_for(key)
 
     def is_live(self) -> bool:
         """Whether the key is one of live mode: real money. Raises SecretUnavailable."""

@@ -355,7 +355,7 @@ def grouped_terms(order_id: str) -> dict[str, str]:
     return {"transfer_group": order_id, "description": f"Order {order_id}", "statement_descriptor_suffix": suffix}
 
 
-def list_refunds(client: stripe.StripeClient, payment_intent_id: str) -> Iterator[stripe.Refund]:
+def list_refunds(client: stripe.StripeClient, payment_intent_id: str) -> Iterator["stripe.Refund"]:
     """All refunds of a PaymentIntent that Stripe lists. Raises as `StripeGateway.amount_refunded`."""
     return _all_of(client.v1.refunds.list, payment_intent=payment_intent_id)
 

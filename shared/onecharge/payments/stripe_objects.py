@@ -50,7 +50,7 @@ def read_intent(intent: Any) -> StripeIntent:
     )
 
 
-def read_refund(refund: stripe.Refund) -> StripeRefund:
+def read_refund(refund: "stripe.Refund") -> StripeRefund:  # In quotes: Stripe imports it only if it is named.
     """What the protocol needs to know of a refund that the SDK returned."""
     attempt = metadata_of(refund).get("attempt", "")
     is_pending = getattr(refund, "status", None) == "pending"

@@ -10,8 +10,7 @@ answered with 429: harmless, since Stripe executes nothing and the message is de
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Self
+from collections.abc import Callable
 
 from onecharge.runtime.aws import BATCH_SIZE
 
@@ -49,11 +48,6 @@ class StripeRate:
 
     def __init__(self, per_second: float) -> None:
         self.creates, self.confirms, self.refunds, self.retrieves = (TokenBucket(per_second) for _ in range(4))
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Self:
-        """Reads CHARGES_PER_SECOND, the limit of one endpoint, and CHARGE_CONCURRENCY, how many workers share it."""
-        return cls(share(float(environment["CHARGES_PER_SECOND"]), int(environment["CHARGE_CONCURRENCY"])))
 
 
 def share(per_second: float, workers: int) -> float:

@@ -109,7 +109,7 @@ class Consumer[E: Event]:
         record_seconds: float = 0,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._model = model if isinstance(model, TypeAdapter) else TypeAdapter(model)
+        self._read = model.validate_json if isinstance(model, TypeAdapter) else model.model_validate_json
         self._handle = handle
         self._queue = queue
         self._logger = logger
@@ -200,7 +200,7 @@ class Consumer[E: Event]:
 
     def _disposition_of(self, delivery: Delivery) -> Disposition:
         try:
-            event = self._model.validate_json(delivery.body)
+            event = self._read(delivery.body)
         except ValidationError as invalid:
             raise PoisonMessage(reason_of(invalid)) from None
         self._logger.thread_safe_append_keys(**event.log_fields)

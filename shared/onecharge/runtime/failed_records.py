@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
@@ -34,15 +33,11 @@ def key_of(record: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class FailedRecords:
-    """The bucket. Its client is made when it is first needed, which is nearly never."""
+    """The bucket. Its client is asked for only when a record is put aside, which is nearly never."""
 
-    make_client: Callable[[], "S3Client"]
+    client: Callable[[], "S3Client"]
     bucket: str
     now: Callable[[], datetime]
-
-    @cached_property
-    def _client(self) -> "S3Client":
-        return self.make_client()
 
     def put(self, record: Mapping[str, Any], reason: str) -> bool:
         """Put the record aside; returns False if an earlier delivery of it did. Raises botocore's errors."""
@@ -55,7 +50,7 @@ class FailedRecords:
             "payload": json.dumps({"Records": [record]}),
         }
         try:
-            self._client.put_object(
+            self.client().put_object(
                 Bucket=self.bucket,
                 Key=key_of(record),
                 Body=json.dumps(invocation).encode(),

@@ -1,24 +1,18 @@
-"""A Lambda function's handler around its application.
+"""A Lambda function's handler around its parts.
 
-A function's app.py defines `Application`, the only place where its parts are put together, and its handler:
+A function's app.py names its parts (onecharge.runtime.parts), and has its handler:
 
-    class Application:
-        def __init__(self, environment: Mapping[str, str]) -> None:
-            self.counts = Counts()
-            ...
-
-    @lambda_handler(Application)
-    def handler(application: Application, event: dict[str, Any], context: "LambdaContext") -> None:
-        application.republish(context)
+    @lambda_handler(RepublishParts)
+    def handler(parts: RepublishParts, event: dict[str, Any], context: "LambdaContext") -> None:
+        parts.republisher.run(…)
 """
 
 import os
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from onecharge.runtime.logs import set_level
-from onecharge.runtime.metrics import Counts
+from onecharge.runtime.parts import Parts
 from onecharge.runtime.redaction import presentable
 
 if TYPE_CHECKING:
@@ -28,43 +22,35 @@ type Handler[Result] = Callable[[dict[str, Any], "LambdaContext"], Result]
 """What Lambda invokes, with the event and the context."""
 
 
-class ApplicationParts(Protocol):
-    """An application: everything that lives as long as the execution environment, its metrics included."""
+def lambda_handler[P: Parts, Result](
+    parts_of: Callable[[Mapping[str, str]], P],
+) -> Callable[[Callable[[P, dict[str, Any], "LambdaContext"], Result]], Handler[Result]]:
+    """Turn a function whose first argument is its parts into a handler that Lambda can invoke.
 
-    counts: Counts
-
-
-def lambda_handler[App: ApplicationParts, Result](
-    build: Callable[[Mapping[str, str]], App],
-) -> Callable[[Callable[[App, dict[str, Any], "LambdaContext"], Result]], Handler[Result]]:
-    """Turn a function whose first argument is its application into a handler that Lambda can invoke.
-
-    The application is built at the first invocation and reused by the later ones: importing the module reads no
-    environment variable. The metrics are flushed after each invocation, whether or not it raises. Lambda logs an
-    error that it raises, so a message that holds a secret is redacted (onecharge.runtime.redaction).
+    All invocations of a process share the parts, which have the environment of the first one: importing the module
+    reads no environment variable. The metrics are flushed after each invocation, whether or not it raises. Lambda logs
+    an error that it raises, so a message that holds a secret is redacted (onecharge.runtime.redaction).
 
     Args:
-        build: makes the application from the environment variables; usually the class itself.
+        parts_of: the function's subclass of Parts.
     """
 
     @cache
-    def application() -> App:
-        built = build(os.environ)
-        set_level(os.environ)
-        return built
+    def process_parts() -> P:
+        return parts_of(dict(os.environ))
 
-    def decorate(invoke: Callable[[App, dict[str, Any], "LambdaContext"], Result]) -> Handler[Result]:
+    def decorate(invoke: Callable[[P, dict[str, Any], "LambdaContext"], Result]) -> Handler[Result]:
         @wraps(invoke)
         def handler(event: dict[str, Any], context: "LambdaContext") -> Result:
-            reused = application()
+            parts = process_parts()
             try:
-                return invoke(reused, event, context)
+                return invoke(parts, event, context)
             except Exception as error:
                 if (shown := presentable(error)) is error:
                     raise
                 raise shown from None
             finally:
-                reused.counts.flush()
+                parts.counts.flush()
 
         return handler
 

@@ -21,22 +21,16 @@ class RedactingFormatter(LambdaPowertoolsFormatter):
         return redacted(super().serialize(log))
 
 
-def function_logger() -> Logger:
-    """The logger of the function POWERTOOLS_SERVICE_NAME.
+def function_logger(environment: Mapping[str, str]) -> Logger:
+    """The logger of the function POWERTOOLS_SERVICE_NAME, with the level of POWERTOOLS_LOG_LEVEL.
 
-    The libraries stay at WARNING, at DEBUG too: Lambda sets the level of the root logger, from which they would inherit
-    it.
+    Powertools prefers Lambda's level (LoggingConfig, `AWS_LAMBDA_LOG_LEVEL`), which is never above INFO here: Lambda
+    would drop the lines that hold the metrics. The libraries stay at WARNING, at DEBUG too: Lambda sets the level of
+    the root logger, from which they would inherit it.
     """
     for library in LIBRARIES:
         logging.getLogger(library).setLevel(logging.WARNING)
-    return Logger(logger_formatter=RedactingFormatter())
-
-
-def set_level(environment: Mapping[str, str]) -> None:
-    """Give the function's logger the level of POWERTOOLS_LOG_LEVEL.
-
-    Powertools prefers Lambda's level (LoggingConfig, `AWS_LAMBDA_LOG_LEVEL`), which is never above INFO here: Lambda
-    would drop the lines that hold the metrics.
-    """
+    logger = Logger(logger_formatter=RedactingFormatter())
     if service := environment.get("POWERTOOLS_SERVICE_NAME"):
         logging.getLogger(service).setLevel(environment.get("POWERTOOLS_LOG_LEVEL", "INFO"))
+    return logger

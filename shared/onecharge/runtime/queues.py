@@ -1,6 +1,6 @@
 """One SQS queue and its dead-letter queue, through boto3's client."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -67,9 +67,12 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue and its DLQ. Methods raise botocore's errors."""
+    """A queue and its DLQ. Methods raise botocore's errors.
 
-    client: "SQSClient"
+    Lambda receives and deletes messages itself, so the client is asked for only when a message waits or is poison.
+    """
+
+    client: Callable[[], "SQSClient"]
     url: str
     dlq_url: str
 
@@ -80,7 +83,7 @@ class Queue:
 
     def change_visibility(self, delivery: Delivery, seconds: int) -> None:
         """Set the message's visibility timeout: invisible for `seconds` from now, at most 43,200 (12 h)."""
-        self.client.change_message_visibility(
+        self.client().change_message_visibility(
             QueueUrl=self.url, ReceiptHandle=delivery.receipt_handle, VisibilityTimeout=seconds
         )
 
@@ -107,4 +110,4 @@ class Queue:
         # The message stays in its group, and sending it twice within five minutes adds it once.
         if self.is_fifo and delivery.group:
             message |= {"MessageGroupId": delivery.group, "MessageDeduplicationId": delivery.message_id}
-        self.client.send_message(**message)
+        self.client().send_message(**message)

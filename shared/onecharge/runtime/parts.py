@@ -1,0 +1,98 @@
+"""What a function is made of. A part is made at its first use: a cold start makes only what its event needs.
+
+    class GetOrderParts(Parts):
+        @part
+        def orders(self) -> OrderStore:
+            return OrderStore(self.dynamodb, self.environment["ORDERS_TABLE"])
+
+A part is the only place that reads the environment variables that it is made of.
+"""
+
+from collections.abc import Callable, Mapping
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+import botocore.session
+
+from onecharge.runtime.aws import client_config
+from onecharge.runtime.logs import function_logger
+from onecharge.runtime.metrics import Counts
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_secretsmanager import SecretsManagerClient
+    from mypy_boto3_sns import SNSClient
+    from mypy_boto3_sqs import SQSClient
+
+
+class part[Made]:
+    """Makes a part at its first use, once for all threads; if making it raises, the next use makes it again.
+
+    functools.cached_property has no lock: two records of a batch would have two rate limits, or two copies of a secret.
+    """
+
+    def __init__(self, make: Callable[[Any], Made]) -> None:
+        self.make, self.__doc__ = make, make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, parts: "Parts", owner: type) -> Made:
+        """Python calls this only while `parts` has no attribute of this name: a part that is made costs no lock."""
+        with parts.lock:
+            made = vars(parts)
+            if self.name not in made:
+                made[self.name] = self.make(parts)
+            return made[self.name]  # type: ignore[no-any-return]
+
+
+class Parts:
+    """The parts of any function. A subclass adds those of a service, or of one function."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = environment
+        self.lock = RLock()  # Making a part makes the parts that it is made of.
+        # Immediately: until there is a logger, libraries would log requests with secrets.
+        self.logger = function_logger(environment)
+        self.counts = Counts()
+
+    @part
+    def aws(self) -> botocore.session.Session:
+        """boto3's clients are botocore's; what boto3 adds to them is not used, and would be imported for nothing."""
+        return botocore.session.get_session()
+
+    def client(self, service: str) -> Any:
+        """Make a client of this service. Threads may share it, but not make clients at the same time."""
+        return self.aws.create_client(service, config=client_config())
+
+    @part
+    def dynamodb(self) -> "DynamoDBClient":
+        """With its exceptions, which botocore makes at their first use, without a lock.
+
+        Of two threads that are refused at the same time, one would not catch its exception, since `client.exceptions`
+        has other classes by then.
+        """
+        client: DynamoDBClient = self.client("dynamodb")
+        _ = client.exceptions
+        return client
+
+    @part
+    def sqs(self) -> "SQSClient":
+        client: SQSClient = self.client("sqs")
+        return client
+
+    @part
+    def sns(self) -> "SNSClient":
+        client: SNSClient = self.client("sns")
+        return client
+
+    @part
+    def s3(self) -> "S3Client":
+        client: S3Client = self.client("s3")
+        return client
+
+    @part
+    def secretsmanager(self) -> "SecretsManagerClient":
+        client: SecretsManagerClient = self.client("secretsmanager")
+        return client
