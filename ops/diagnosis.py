@@ -1,7 +1,7 @@
 """What is wrong with an order, and what it waits for: facts ─► findings. Pure: no clock, no I/O.
 
 It asks the product's rules: which outcome an order takes (onecharge.orders.transitions), how a row and Stripe differ
-(later_rules.py), what follows from a PaymentIntent (charge_rules.py), and when what waits is looked at next
+(sync_rules.py), what follows from a PaymentIntent (charge_rules.py), and when what waits is looked at next
 (schedule.py). findings.py has the table of causes.
 """
 
@@ -25,9 +25,9 @@ from onecharge.payments.charge_rules import (
     StripeIntent,
     decide,
 )
-from onecharge.payments.later_rules import Discrepancy, RefundDiscrepancy, find_discrepancy, find_refund_discrepancy
 from onecharge.payments.reconcile_checkpoint import ROUND_OVERDUE_SECONDS
 from onecharge.payments.refund_rules import Refund, alarm_of_pending
+from onecharge.payments.sync_rules import Discrepancy, RefundDiscrepancy, find_discrepancy, find_refund_discrepancy
 from onecharge.payments.time_bounds import REFUSED_SECONDS
 from ops import schedule
 from ops.facts import Facts, RefundFacts
@@ -402,7 +402,7 @@ def _refund_waits(facts: Facts, refund: RefundFacts) -> Iterator[Finding]:
     since = requested.requested_event().data.requested_at.timestamp()
     again = _republication(facts, since, "refund_charge; republish publishes it again")
     detail = f"{refund.refund_id}, {as_money(requested.amount_minor, requested.currency)}"
-    if refund.row and refund.row.key_spent_at is not None:
+    if refund.row and refund.row.sending_stopped_at is not None:
         detail += "; its key is spent: it is looked up, and not sent"
     if facts.now - since > DAY_SECONDS:
         yield broken(Diagnosis.REFUND_WAITS, detail, again)

@@ -272,7 +272,9 @@ def _emit(payments: PaymentStore, row: Payment, order: Mapping[str, Any], *, now
     if not is_dry_run:
         # What is left ended after T, or is of an order that was lost; no message comes that would end it.
         ended = Finalize(PaymentState.DECLINED, code="restored")
-        write = partial(payments.finalize_unclaimed, row, ended) if is_left else partial(payments.reemit_outcome, row)
+        write = (
+            partial(payments.finalize_if_unchanged, row, ended) if is_left else partial(payments.reemit_outcome, row)
+        )
         if not write(now=emitted_at):
             return CHANGED
     return RAISED if is_older else EMITTED

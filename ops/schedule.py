@@ -8,8 +8,8 @@ from itertools import count
 
 from onecharge.orders.republication import RepublishCheckpoint, republications_due
 from onecharge.payments.charge_rules import Payment
-from onecharge.payments.later import UNATTENDED_SECONDS
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
+from onecharge.payments.sync import UNATTENDED_SECONDS
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import BACKOFF_CAP_SECONDS
 

@@ -39,7 +39,7 @@ def _claim(event: OrderPlacedEvent, tools: Tools, attempt: int, payment_method: 
 
 
 def _resumes_later_attempt(event: OrderPlacedEvent, row: Payment, tools: Tools) -> bool:
-    """Whether the message stands for the row's later attempt, which no message of its own claims any more.
+    """Whether this message continues the row's later attempt, which is unfinished, and whose own message is gone.
 
     The order was restored, or lost and placed again: it asks for an earlier attempt, and has forgotten the unfinished
     one. If it was placed again, its time is another one; the row keeps its own.

@@ -4,7 +4,7 @@ rows ─► Stripe      each unfinished row, shard by shard of their sparse inde
 Stripe ─► rows      each event since the checkpoint, the newest first; events that failed, once more
 
 A row or an event that fails does not block the others: it is counted, logged, and retried by later runs. This module
-decides what is next, and reports how far behind it is; payments/later.py does the work.
+decides what is next, and reports how far behind it is; payments/sync.py does the work.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,6 @@ import stripe
 
 from onecharge.payments.charge_rules import Payment
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.later import OUTAGES, UNATTENDED_SECONDS, cause_of, reconcile_row, sync
 from onecharge.payments.reconcile_checkpoint import (
     ROUND_OVERDUE_SECONDS,
     AlarmedEvent,
@@ -31,6 +30,7 @@ from onecharge.payments.stripe_events import (
     list_events,
     retrieve_event,
 )
+from onecharge.payments.sync import OUTAGES, UNATTENDED_SECONDS, cause_of, reconcile_row, sync
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause

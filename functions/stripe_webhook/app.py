@@ -1,6 +1,6 @@
 """stripe_webhook: reconciles payments when Stripe sends an event. This file only puts the parts together.
 
-POST /stripe/events ─► http_route.py: verify ─► payments/stripe_events.py: parse ─► payments/later.py: sync
+POST /stripe/events ─► http_route.py: verify ─► payments/stripe_events.py: parse ─► payments/sync.py: sync
 """
 
 from typing import TYPE_CHECKING, Any

@@ -16,8 +16,8 @@ import stripe
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response, content_types
 
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.later import OUTAGES, cause_of, sync
 from onecharge.payments.stripe_events import EventDeferred, NewestReceived, is_signing_secret, parse_event
+from onecharge.payments.sync import OUTAGES, cause_of, sync
 from onecharge.payments.thin_events import THIN_EVENT, concerns_us, with_related_object
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause

@@ -33,14 +33,18 @@ def update_order(
     Raises NoSuchOrder: the message is retried, and ends in the DLQ.
     """
     outcome, transition = event.data, OUTCOMES[event.type]
-    unmoved = _move(orders, outcome, transition)
+    unmoved, is_written = _move(orders, outcome, transition), False
     if unmoved and unmoved.money_differs_from(outcome):
         transition = MONEY_DIFFERS
         unmoved = _move_to_review(orders, event, unmoved, logger, count)
     elif unmoved:
-        _write_facts(orders, outcome)
-    count("OrderUpdateIgnored" if unmoved else f"Order.{transition.status}")
-    message = "order update ignored: stale or duplicate" if unmoved else "order updated"
+        is_written = _write_facts(orders, outcome)
+    if is_written:
+        count("OrderFactsUpdated")
+        message = "refunds and dispute of the order updated"
+    else:
+        count("OrderUpdateIgnored" if unmoved else f"Order.{transition.status}")
+        message = "order update ignored: stale or duplicate" if unmoved else "order updated"
     logger.info(message, extra={"status": transition.status, **event.log_fields})
     is_charged = transition.status is OrderStatus.PAID
     if unmoved and unmoved.status is OrderStatus.CANCELED and is_charged:
@@ -91,7 +95,7 @@ def _changes(outcome: PaymentOutcome, transition: Transition) -> tuple[dict[str,
         changes |= {"paid_attempt": ":attempt", "paid_at": ":paid_at"}
         values |= {":attempt": outcome.attempt, ":paid_at": outcome.occurred_at.isoformat()}
     if not transition.of_any_attempt:
-        # The order's own, unless it is an older version of itself.
+        # Usually no change. An order that was restored from a backup takes over the later attempt.
         changes["attempt"], values[":attempt"] = ":attempt", outcome.attempt
         if outcome.payment_method is not None:
             changes["payment_method"], values[":payment_method"] = ":payment_method", outcome.payment_method
@@ -117,11 +121,11 @@ def _attempt_outcome(outcome: PaymentOutcome, status: OrderStatus) -> Mapping[st
     return {"status": status, **{name: code for name, code in codes.items() if code}}
 
 
-def _write_facts(orders: OrderStore, outcome: PaymentOutcome) -> None:
-    """Write refunds and dispute of an order whose status stays, unless it has seen a newer revision of the row."""
+def _write_facts(orders: OrderStore, outcome: PaymentOutcome) -> bool:
+    """Write refunds and dispute of an order whose status stays; False if it has seen this revision of the row."""
     changes, values = _facts(outcome)
     if not values:
-        return
+        return False
     try:
         orders.client.update_item(
             TableName=orders.table,
@@ -131,7 +135,8 @@ def _write_facts(orders: OrderStore, outcome: PaymentOutcome) -> None:
             ExpressionAttributeValues=to_item({**values, ":revision": outcome.revision}),
         )
     except orders.client.exceptions.ConditionalCheckFailedException:
-        return
+        return False
+    return True
 
 
 def _move_to_review(

@@ -26,13 +26,13 @@ from onecharge.payments.charge_rules import (
     decide,
     decide_after_lookup,
 )
-from onecharge.payments.later import look
-from onecharge.payments.later_rules import Discrepancy, find_discrepancy
 from onecharge.payments.rows import Claim, Claimed
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_gateway import Part, StripeGateway, StripeResponse
 from onecharge.payments.stripe_objects import read_intent
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind
+from onecharge.payments.sync import look
+from onecharge.payments.sync_rules import Discrepancy, find_discrepancy
 from onecharge.payments.tools import Tools
 from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
 from reconcile.run import REREAD_SECONDS

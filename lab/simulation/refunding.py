@@ -138,7 +138,7 @@ class RefundWorld(World):
             self.versions.setdefault((ORDER_ID, refund_id), []).append(old)
         if state is not RefundState.PENDING:
             self.said[refund_id] = state
-        if "key_spent_at" in new:
+        if "sending_stopped_at" in new:
             self.spent.add(refund_id)
         if state is RefundState.FAILED:
             self.said_failed.add(refund_id)

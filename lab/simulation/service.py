@@ -14,10 +14,10 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.charge_rules import FrozenRequest, StripeIntent
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.later import OUTAGES, sync
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.stripe_events import NewestReceived, Received, parse_event
 from onecharge.payments.stripe_gateway import StripeGateway
+from onecharge.payments.sync import OUTAGES, sync
 from onecharge.payments.thin_events import concerns_us, with_related_object
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools

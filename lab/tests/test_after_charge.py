@@ -12,10 +12,10 @@ from lab.simulation.stored import is_caught
 from lab.simulation.world import World
 from onecharge.payments.after_charge import REVIEW, AfterCharge, Disputes
 from onecharge.payments.charge_rules import FrozenRequest, Payment, StripeIntent
-from onecharge.payments.later import look_back
-from onecharge.payments.later_rules import Discrepancy, find_discrepancy
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.stripe_objects import read_intent
+from onecharge.payments.sync import look_back
+from onecharge.payments.sync_rules import Discrepancy, find_discrepancy
 from onecharge.payments.tools import Tools
 
 SCHEDULES, SCHEDULES_NIGHTLY = 200, 4_000

@@ -15,11 +15,11 @@ from lab.simulation.refunding import FAULTS, Break, RefundScenario, RefundWorld,
 from lab.simulation.stored import is_caught
 from lab.simulation.world import violation_of
 from onecharge.contract.refunds import RefundState
-from onecharge.payments.later import sync
 from onecharge.payments.refund_rules import FrozenRefund, Refund, RefundDecision, StripeRefund, decide
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_gateway import StripeGateway, StripeResponse
 from onecharge.payments.stripe_responses import Failure, ResponseKind
+from onecharge.payments.sync import sync
 from onecharge.payments.tools import Tools
 from tests.shop.builders import HOUR
 
@@ -192,7 +192,7 @@ def a_404_is_a_refusal(world: RefundWorld) -> None:
 
 def a_spent_key_is_sent_again(world: RefundWorld) -> None:
     def forgetful(row: Refund, *given: Any, **named: Any) -> RefundDecision:
-        return decide(replace(row, key_spent_at=None), *given, **named)
+        return decide(replace(row, sending_stopped_at=None), *given, **named)
 
     world.service.replaced[decide] = forgetful
 

@@ -14,8 +14,8 @@ from onecharge.contract.states import PaymentState
 from onecharge.orders.transitions import CLOSE
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.charge_rules import Payment
-from onecharge.payments.later import look_up_row
 from onecharge.payments.rows import Claim, Superseded
+from onecharge.payments.sync import look_up_row
 from ops.resolutions import Resolution
 from ops.review import resolve
 

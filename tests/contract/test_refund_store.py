@@ -69,9 +69,11 @@ def test_the_first_claim_freezes_the_request(store: RefundStore) -> None:
 
 def test_a_release_stores_stripes_response(store: RefundStore) -> None:
     """The refund can be claimed immediately. A released claim is not open."""
-    store.release_lease(claimed(store), unanswered_at=T0, key_spent_at=T0 + 1, refused_at=T0 + 2, stripe_message="m")
+    store.release_lease(
+        claimed(store), unanswered_at=T0, sending_stopped_at=T0 + 1, refused_at=T0 + 2, stripe_message="m"
+    )
     refund = claimed(store, owner="w2")
-    assert (refund.unanswered_at, refund.key_spent_at, refund.refused_at) == (T0, T0 + 1, T0 + 2)
+    assert (refund.unanswered_at, refund.sending_stopped_at, refund.refused_at) == (T0, T0 + 1, T0 + 2)
     assert (refund.open_claims, refund.revision) == (1, 3)
     assert item(store)["stripe_message"] == "m"
 
@@ -112,8 +114,8 @@ def test_reconciliation_writes_on_the_revision_that_was_read(store: RefundStore)
     refund = claimed(store)
     assert store.read(REQUEST.order_id, REQUEST.refund_id) == refund
     final = store.finalize(refund, SUCCEEDED, now=T0 + 1)
-    assert not store.finalize_unclaimed(refund, FAILED, now=T0 + 2)
-    assert store.finalize_unclaimed(final, FAILED, now=T0 + 2)
+    assert not store.finalize_if_unchanged(refund, FAILED, now=T0 + 2)
+    assert store.finalize_if_unchanged(final, FAILED, now=T0 + 2)
     failed = store.read(REQUEST.order_id, REQUEST.refund_id)
     assert failed
     assert (failed.state, failed.failure_code, failed.revision) == (RefundState.FAILED, "lost_or_stolen_card", T0 + 2)
@@ -123,7 +125,7 @@ def test_reconciliation_writes_on_the_revision_that_was_read(store: RefundStore)
 def test_an_event_finalizes_a_refund_that_a_worker_holds(store: RefundStore) -> None:
     """The worker's later write is refused."""
     refund = claimed(store)
-    assert store.finalize_unclaimed(refund, FAILED, now=T0 + 1)
+    assert store.finalize_if_unchanged(refund, FAILED, now=T0 + 1)
     with pytest.raises(WriteRefused):
         store.finalize(refund, SUCCEEDED, now=T0 + 2)
     assert isinstance(claim(store, at=T0 + 99), AlreadyEnded)

@@ -360,7 +360,7 @@ def test_a_row_claimed_to_cancel_keeps_its_attempt(store: PaymentStore) -> None:
 def test_a_reconciled_outcome_is_written_on_the_revision_that_was_read(store: PaymentStore) -> None:
     """It needs no lease, and a worker that has one loses it."""
     held = claimed(store)
-    assert store.finalize_unclaimed(held, PAID, now=T0 + 9)
+    assert store.finalize_if_unchanged(held, PAID, now=T0 + 9)
     with pytest.raises(WriteRefused):
         store.finalize(held, DECLINED, now=T0)
     payment = read(store)
@@ -372,7 +372,7 @@ def test_a_changed_row_is_not_overwritten(store: PaymentStore) -> None:
     """A worker, a cancellation, a refund, a dispute or a re-emission may have changed it. A lost one stays lost."""
     stale = claimed(store)
     store.write_payment_intent(stale, "pi_0", 0)
-    assert not store.finalize_unclaimed(stale, PAID, now=T0)
+    assert not store.finalize_if_unchanged(stale, PAID, now=T0)
     for change in (
         lambda: request_cancel(store),
         lambda: store.record_after_charge(read(store), AfterCharge(0, {"dp_1": "needs_response"}), now=T0),
@@ -380,18 +380,18 @@ def test_a_changed_row_is_not_overwritten(store: PaymentStore) -> None:
     ):
         before = read(store)
         change()
-        assert not store.finalize_unclaimed(before, PAID, now=T0)
+        assert not store.finalize_if_unchanged(before, PAID, now=T0)
         assert not store.reemit_outcome(before, now=T0)
     before = read(store)
     store.client.delete_item(TableName=store.table, Key=to_item({"order_id": ORDER_ID}))
-    assert not store.finalize_unclaimed(before, PAID, now=T0)
+    assert not store.finalize_if_unchanged(before, PAID, now=T0)
     assert store.read(ORDER_ID) is None
 
 
 def test_a_late_success_overwrites_a_decline(store: PaymentStore) -> None:
     """Stripe's later status wins."""
     final = finalized(store, PaymentState.DECLINED)
-    assert store.finalize_unclaimed(final, PAID, now=T0 + 100)
+    assert store.finalize_if_unchanged(final, PAID, now=T0 + 100)
     assert read(store).state is PaymentState.SUCCEEDED
 
 
@@ -478,7 +478,7 @@ def test_the_index_contains_unfinished_rows_only(store: PaymentStore) -> None:
         "requires action": lambda payment: store.finalize(payment, REQUIRES_ACTION, now=T0),
         "declined": lambda payment: store.finalize(payment, DECLINED, now=T0),
         "paid": lambda payment: store.finalize(payment, PAID, now=T0),
-        "paid, reconciled": lambda payment: store.finalize_unclaimed(payment, PAID, now=T0),
+        "paid, reconciled": lambda payment: store.finalize_if_unchanged(payment, PAID, now=T0),
         "declined, canceling": lambda payment: request_cancel(store, store.finalize(payment, DECLINED, now=T0).request),
     }
     ids = {name: f"ord_{number:032x}" for number, name in enumerate(ends)}

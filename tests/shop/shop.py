@@ -26,11 +26,11 @@ from onecharge.payments.cancel import cancel_payment
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.charge_rules import FrozenRequest, Payment
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.later import reconcile_row
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.refund_rows import RefundStore
 from onecharge.payments.stripe_events import Received
 from onecharge.payments.stripe_gateway import StripeGateway
+from onecharge.payments.sync import reconcile_row
 from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition

@@ -25,8 +25,8 @@ from onecharge.payments.charge_rules import (
     is_decline_of,
     review_of_stopped,
 )
-from onecharge.payments.later_rules import Discrepancy, find_discrepancy
 from onecharge.payments.stripe_responses import ResponseKind
+from onecharge.payments.sync_rules import Discrepancy, find_discrepancy
 from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS
 from onecharge.runtime.alarms import Cause
 from tests.shop.builders import ORDER_ID, REQUEST, T0, intent, order, payment

@@ -16,10 +16,10 @@ from botocore.exceptions import ClientError
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rules import FrozenRequest
-from onecharge.payments.later import UNATTENDED_SECONDS, cause_of, sync
 from onecharge.payments.reconcile_checkpoint import ROUND_OVERDUE_SECONDS
 from onecharge.payments.rows import Claimed
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, NewestReceived, parse_event
+from onecharge.payments.sync import UNATTENDED_SECONDS, cause_of, sync
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import ALL_SHARDS, SHARDS, shard_of

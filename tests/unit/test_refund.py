@@ -93,7 +93,7 @@ def test_a_stored_500_that_is_executed_late_is_made_once(shop: Shop) -> None:
     """Its key is spent: nothing is sent anymore, and the lookup finds the refund."""
     shop.io.faults["stripe_refund"] = "500, executed 20 hours later"
     assert [shop.refund(), shop.refund()] == [BackOff(), BackOff()]
-    assert shop.refund_row["key_spent_at"] == shop.io.time
+    assert shop.refund_row["sending_stopped_at"] == shop.io.time
     for _ in range(19):
         shop.passes(HOUR)
         assert shop.refund() == BackOff()

@@ -10,10 +10,10 @@ from onecharge.contract.refunds import RefundState
 from onecharge.payments.canceled_orders import refund_canceled_order
 from onecharge.payments.charge_rows import payment_of
 from onecharge.payments.charge_rules import StripeIntent
-from onecharge.payments.later import sync
-from onecharge.payments.later_rules import RefundDiscrepancy
 from onecharge.payments.refund_rules import StripeRefund, refund_id_of_canceled_order
 from onecharge.payments.stripe_events import EventDeferred, StripeEvent
+from onecharge.payments.sync import sync
+from onecharge.payments.sync_rules import RefundDiscrepancy
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.consumer import BackOff, Done
 from tests.shop.builders import AMOUNT_MINOR, DAY, ORDER_ID, PAYMENT_INTENT, T0, paid

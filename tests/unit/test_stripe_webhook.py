@@ -436,7 +436,7 @@ def make_refund(endpoint: Endpoint) -> None:
     store.claim(request, correlation_id="c", owner="w", now=T0, lease_seconds=30)
     refund = store.read(order_id("a"), REFUND_ID)
     assert refund is not None
-    assert store.finalize_unclaimed(refund, FinalizeRefund(RefundState.SUCCEEDED, "re_0"), now=T0)
+    assert store.finalize_if_unchanged(refund, FinalizeRefund(RefundState.SUCCEEDED, "re_0"), now=T0)
 
 
 def test_a_refund_made_by_hand_shows_on_the_row(endpoint: Endpoint) -> None:

@@ -31,7 +31,7 @@ THREE_DECIMALS = frozenset({"BHD", "JOD", "KWD", "OMR", "TND"})
 """Currencies with three decimals: Stripe charges only amounts whose last digit is 0."""
 
 NO_DECIMALS = frozenset("BIF CLP DJF GNF JPY KMF KRW MGA PYG RWF VND VUV XAF XOF XPF".split())
-"""Currencies whose minor unit is the currency itself, for Stripe. All others have two decimals."""
+"""Currencies whose minor unit is the currency itself, for Stripe. Those in neither set have two decimals."""
 
 MINIMUM_MINOR = {
     "AED": 200,

@@ -23,7 +23,8 @@ from onecharge.contract.events import (
 )
 from onecharge.contract.money import AmountMinor, Currency, require_chargeable
 
-RefundId = Annotated[str, Field(pattern=r"^rfd_[0-9a-f]{32}$")]
+REFUND_ID_PATTERN = r"^rfd_[0-9a-f]{32}$"
+RefundId = Annotated[str, Field(pattern=REFUND_ID_PATTERN)]
 
 
 class RefundState(StrEnum):

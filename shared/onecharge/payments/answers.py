@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from onecharge.payments.stripe_responses import ResponseKind
+import stripe
+
+from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind, classify
 from onecharge.runtime.alarms import Cause
 
 
@@ -16,8 +18,8 @@ class Action(Enum):
     RETRIEVE = auto()
     """Of a charge: retrieve the PaymentIntent. Its status decides, not the response."""
     KEY_SPENT = auto()
-    """The key is answered like this forever. A create: the next generation. A confirm: retrieve; undecided: abandon.
-    A refund: send under the next key, on the first day; after that as RETRY."""
+    """The key is answered like this forever. A create: the next generation. A confirm: retrieve; if that decides
+    nothing, cancel it as abandoned. A refund: send under the next key, on the first day; after that as RETRY."""
     LOOK_UP = auto()
     """A create: the next generation, after a lookup at any age. A confirm: retrieve.
     A refund: look up with backoff, and never send again; after a day NEEDS_REVIEW."""
@@ -65,3 +67,10 @@ ANSWERS: Mapping[ResponseKind, Answer] = {
     ResponseKind.NOT_FOUND: _ACCOUNT,
     ResponseKind.INVALID: Answer(Action.REFUSE, Action.REFUSE, Cause.REQUEST_REFUSED, Cause.REQUEST_REFUSED),
 }
+
+
+def cause_of_error(error: LookupInconclusive | stripe.StripeError) -> Cause | None:
+    """Why what Stripe did not answer completely does not resolve by itself, if so."""
+    if isinstance(error, LookupInconclusive):
+        return Cause.STRIPE_INCONCLUSIVE
+    return ANSWERS[classify(error).kind].charge_alarm

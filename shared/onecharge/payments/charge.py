@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import stripe
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.answers import ANSWERS, Action
+from onecharge.payments.answers import ANSWERS, Action, cause_of_error
 from onecharge.payments.charge_rules import (
     Cancel,
     CancelFound,
@@ -62,7 +62,7 @@ def charge(row: Payment, tools: Tools) -> Finalize:
                 intent = cancel(payment_intent_id, reason, tools)
             case Confirm():
                 intent, confirm_result, refusal = confirm(row, tools)
-                if refusal and intent.is_open:
+                if refusal:
                     return refusal
             case Create(generation):
                 created = create(row, generation, tools)
@@ -129,7 +129,7 @@ def create(row: Payment, generation: int, tools: Tools) -> StripeIntent | KeySpe
             tools.raise_alarm(row, failure)
             return KeySpent(has_other_parameters=True)
         case Action.DECLINE if row.cancel_requested_at:
-            # Nothing exists to charge, so CANCELED needs no PaymentIntent as its trace.
+            # Nothing exists to charge: CANCELED is stored without a PaymentIntent.
             return Finalize(PaymentState.CANCELED)
         case Action.DECLINE | Action.REFUSE:
             return _end_or_release(row, failure, tools, generation_to_keep(row, generation))
@@ -137,10 +137,13 @@ def create(row: Payment, generation: int, tools: Tools) -> StripeIntent | KeySpe
 
 
 def confirm(row: Payment, tools: Tools) -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
-    """Confirm the row's PaymentIntent: returns it as it is then, and what to finalize it as if that was refused."""
+    """Confirm the row's PaymentIntent: returns it as it is then, and what to finalize it as if that was refused.
+
+    Once it is not open any more, its status decides, and no refusal.
+    """
     if _is_refused_card(row, tools):
         shown = retrieve(str(row.payment_intent_id), tools)
-        return shown, ConfirmResult.UNKNOWN, decline_of_refused_card(row, shown)
+        return shown, ConfirmResult.UNKNOWN, decline_of_refused_card(row, shown) if shown.is_open else None
     tools.wait_for_token(tools.rate.confirms.take)
     response = tools.stripe.confirm(row)
     failure = response.failure
@@ -150,7 +153,7 @@ def confirm(row: Payment, tools: Tools) -> tuple[StripeIntent, ConfirmResult, Fi
             case Action.RETRY:
                 raise _release_for(failure)
             case Action.DECLINE | Action.REFUSE:
-                # A payment method may be consumed because this PaymentIntent succeeded with it.
+                # "Previously used" may mean that this very PaymentIntent succeeded with it: its status decides.
                 refusal = _end_or_release(row, failure, tools)
             case Action.LOOK_UP:
                 # The key belongs to this attempt: an earlier worker confirmed, with another payment method.
@@ -165,7 +168,8 @@ def confirm(row: Payment, tools: Tools) -> tuple[StripeIntent, ConfirmResult, Fi
     if failure and failure.kind is ResponseKind.DECLINED and not intent.error_code:
         # An update has cleared the error, and there was no charge: the response still says that it was declined.
         intent = replace(intent, error_code=failure.code or "card_declined")
-    return intent, ConfirmResult.UNKNOWN if refusal else _confirm_result_of(failure), refusal
+    confirm_result = ConfirmResult.UNKNOWN if refusal else _confirm_result_of(failure)
+    return intent, confirm_result, refusal if intent.is_open else None
 
 
 def _confirm_result_of(failure: Failure | None) -> ConfirmResult:
@@ -181,7 +185,7 @@ def _confirm_result_of(failure: Failure | None) -> ConfirmResult:
 
 
 def _is_refused_card(row: Payment, tools: Tools) -> bool:
-    """Whether an earlier attempt was declined with the advice not to try this card again, by another name perhaps.
+    """Whether an earlier attempt was declined with the advice not to try this card again, whatever its id is now.
 
     Raises ReleaseLease if Stripe does not say it: of two workers one would try the card, and the other one refuse it.
     """
@@ -197,7 +201,7 @@ def _is_refused_card(row: Payment, tools: Tools) -> bool:
         return False  # There is no such card: the response to the confirm says it to the customer.
 
 
-def look_up(row: Payment, created: StripeIntent | Finalize, tools: Tools) -> Finalize | None:
+def look_up(row: Payment, created: StripeIntent | Finalize | None, tools: Tools) -> Finalize | None:
     """Look up the order's other PaymentIntents, and cancel those that are open. None: go on with what was created."""
     own = created if isinstance(created, StripeIntent) else None
     if own and not own.is_open and not row.key_was_misused:
@@ -211,7 +215,7 @@ def look_up(row: Payment, created: StripeIntent | Finalize, tools: Tools) -> Fin
             has_time=tools.has_time,
         )
     except (LookupInconclusive, stripe.StripeError) as error:
-        raise ReleaseLease("lookup inconclusive", alarm=_cause_of(error)) from error
+        raise ReleaseLease("lookup inconclusive", alarm=cause_of_error(error)) from error
     found = [_with_refunds_and_disputes(each, tools) for each in found]
     own_id = own.payment_intent_id if own else None
     others = {intent.payment_intent_id: intent for intent in found if intent.payment_intent_id != own_id}
@@ -235,7 +239,7 @@ def _with_refunds_and_disputes(found: StripeIntent, tools: Tools) -> StripeInten
     try:
         return replace(found, after_charge=tools.stripe.after_charge(found, before_each=tools.require_time))
     except (LookupInconclusive, stripe.StripeError) as error:
-        raise ReleaseLease("refunds and disputes not read", alarm=_cause_of(error)) from error
+        raise ReleaseLease("refunds and disputes not read", alarm=cause_of_error(error)) from error
 
 
 def retrieve(payment_intent_id: str, tools: Tools) -> StripeIntent:
@@ -278,10 +282,3 @@ def _end_or_release(row: Payment, failure: Failure, tools: Tools, kept: Mapping[
             raise _release_for(failure, {"refused_at": refused_at, **(kept or {})})
     code = failure.code or "invalid_request"
     return Finalize(state, code=code, stripe_message=failure.message, stripe_request_id=failure.request_id)
-
-
-def _cause_of(error: Exception) -> Cause | None:
-    """Why a lookup that failed does not resolve by itself, if so."""
-    if isinstance(error, stripe.StripeError):
-        return ANSWERS[classify(error).kind].charge_alarm
-    return Cause.STRIPE_INCONCLUSIVE

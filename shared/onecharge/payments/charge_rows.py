@@ -3,7 +3,7 @@
 claim                   one conditional write: a new row, a PENDING attempt whose lease is free, or a later attempt
 write_payment_intent    if lease_owner is ours and state PENDING, and on the id that it replaces: before money can move
 finalize                if lease_owner is ours and state PENDING, and on the attempt
-finalize_unclaimed      on the revision that was read: for webhooks and scheduled runs, which claim nothing
+finalize_if_unchanged      on the revision that was read: for webhooks and scheduled runs, which claim nothing
 
          claim              write_payment_intent   finalize
 PENDING ──┤═══════════ lease ════════════════════════├──► SUCCEEDED │ DECLINED │ REQUIRES_ACTION │ …

@@ -5,7 +5,7 @@ claim ─┬─► Claimed         finalize_claimed                 ─► Done;
        └─► AlreadyEnded, Superseded   a duplicate, or a later attempt has the row: a late message has the outcome
                                       emitted again ─► Done
 
-finalize_claimed: the page runs ─┬─► it returns what to finalize ─► raise its alarm, finalize the row, report
+finalize_claimed: to_final runs ─┬─► it returns what to finalize ─► raise its alarm, finalize the row, report
                                  ├─► it raises ReleaseLease ──────► release the lease
                                  └─► WriteRefused ────────────────► a write was refused, and nothing was written
 """
@@ -53,14 +53,14 @@ def after_claim[Event: CloudEvent[Any], Row: LeasedRow, Final: Outcome](
     claim: Claim[Row],
     store: LeasedTable[Row, Final],
     tools: Tools,
-    page: Callable[[Row], Final],
+    to_final: Callable[[Row], Final],
     *,
     differs: Callable[[Event, Row], bool],
 ) -> Disposition:
     """Finalize the row that was claimed, or ignore the duplicate.
 
     Args:
-        page: `charge` or `refund`; see `finalize_claimed`.
+        to_final: `charge` or `refund`; see `finalize_claimed`.
         differs: whether the message has other data than the row has frozen, which is what counts.
     """
     instruments = tools.instruments
@@ -73,7 +73,7 @@ def after_claim[Event: CloudEvent[Any], Row: LeasedRow, Final: Outcome](
         )
     match claim:
         case Claimed(row):
-            result = finalize_claimed(page, row, store, instruments)
+            result = finalize_claimed(to_final, row, store, instruments)
             return BackOff() if isinstance(result, Unfinished) else Done()
         case HeldByAnother():
             return _wait(instruments, event, claim, tools.lease_seconds)
@@ -89,13 +89,13 @@ def after_claim[Event: CloudEvent[Any], Row: LeasedRow, Final: Outcome](
 
 
 def finalize_claimed[Row: LeasedRow, Final: Outcome](
-    page: Callable[[Row], Final], row: Row, store: LeasedTable[Row, Final], instruments: Instruments
+    to_final: Callable[[Row], Final], row: Row, store: LeasedTable[Row, Final], instruments: Instruments
 ) -> Row | Unfinished:
-    """Store what the page decides about a claimed row; on ReleaseLease, give up the lease.
+    """Store what `charge` or `refund` decides about a claimed row; on ReleaseLease, give up the lease.
 
     Args:
-        page: `charge` or `refund`: returns what to finalize the row as. Raises ReleaseLease if it cannot be finalized
-            now, or WriteRefused.
+        to_final: `charge` or `refund`: returns what to finalize the row as. Raises ReleaseLease if it cannot be
+            finalized now, or WriteRefused.
 
     Returns:
         The row as it was finalized, or why it still needs work.
@@ -103,7 +103,7 @@ def finalize_claimed[Row: LeasedRow, Final: Outcome](
     # A worker that is killed writes no other line: this one says until when the row waits for it.
     _log(row, f"{row.subject.lower()} claimed", instruments, row=shown(row))
     try:
-        final = page(row)
+        final = to_final(row)
         if final.alarm:
             # Before the write: once the row says so, its answer may be lost, or the worker killed, and duplicates
             # raise no alarm.

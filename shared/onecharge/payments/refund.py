@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import stripe
 
-from onecharge.payments.answers import ANSWERS, Action
+from onecharge.payments.answers import ANSWERS, Action, cause_of_error
 from onecharge.payments.refund_rules import (
     FinalizeRefund,
     LookUpLater,
@@ -23,7 +23,7 @@ from onecharge.payments.refund_rules import (
 )
 from onecharge.payments.rows import ReleaseLease
 from onecharge.payments.stripe_gateway import StripeResponse
-from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind, classify
+from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 
@@ -75,11 +75,8 @@ def look_up(row: Refund, tools: Tools) -> list[StripeRefund]:
     tools.require_time()
     try:
         return tools.stripe.find_refunds(row.request.payment_intent_id, row.request.refund_id)
-    except LookupInconclusive as error:
-        raise ReleaseLease("lookup inconclusive", alarm=Cause.STRIPE_INCONCLUSIVE) from error
-    except stripe.StripeError as error:
-        kind = classify(error).kind
-        raise ReleaseLease(f"lookup: {kind}", alarm=ANSWERS[kind].refund_alarm) from error
+    except (LookupInconclusive, stripe.StripeError) as error:
+        raise ReleaseLease("lookup inconclusive", alarm=cause_of_error(error)) from error
 
 
 def send(row: Refund, tools: Tools) -> StripeResponse[StripeRefund]:

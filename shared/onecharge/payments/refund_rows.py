@@ -2,7 +2,7 @@
 
 claim                one conditional write: a new row, or a PENDING one whose lease is free
 finalize             on the lease owner, and PENDING
-finalize_unclaimed   on the revision that was read: for webhooks and scheduled runs, which claim nothing
+finalize_if_unchanged   on the revision that was read: for webhooks and scheduled runs, which claim nothing
 
          claim                    finalize
 PENDING ──┤═══════ lease ══════════├──► SUCCEEDED │ FAILED │ NEEDS_REVIEW

@@ -113,7 +113,7 @@ class Refund:
     """When the last request was sent whose result is unknown: Stripe may still execute it."""
     key_number: int = 0
     """Of the key to send under: how many keys before it replay a refusal."""
-    key_spent_at: int | None = None
+    sending_stopped_at: int | None = None
     """Since when the key is known to be spent: nothing is sent any more."""
     refused_at: int | None = None
     """Since when Stripe refuses the request as invalid: a permanent failure."""
@@ -260,8 +260,8 @@ def decide(
     if failure is not None:
         return _decide_after_failure(refund, failure, now)
     is_forgotten = refund.unanswered_at is not None and now - refund.unanswered_at >= LOOKUP_AGE_SECONDS
-    if refund.key_spent_at is not None or is_forgotten:
-        return _wait_or_review(refund, "key_spent_at", SPENT_KEY_SECONDS, now)
+    if refund.sending_stopped_at is not None or is_forgotten:
+        return _wait_or_review(refund, "sending_stopped_at", SPENT_KEY_SECONDS, now)
     if refund.may_use_first_key(now):
         return Send(0)
     if not refund.may_use_later_keys(now):
@@ -297,9 +297,11 @@ def _decide_after_failure(refund: Refund, failure: Failure, now: int) -> RefundD
         case Action.FAIL:
             # FAILED is final: no earlier worker and no earlier request may still create the refund.
             may_be_created = refund.open_claims > 1 or refund.unanswered_at is not None
-            return _final_for(RefundState.NEEDS_REVIEW if may_be_created else RefundState.FAILED, failure)
+            if may_be_created:
+                return _final_for(RefundState.NEEDS_REVIEW, failure, Cause.NEEDS_REVIEW)
+            return _final_for(RefundState.FAILED, failure, answer.refund_alarm)
         case Action.LOOK_UP:
-            return _wait_or_review(refund, "key_spent_at", SPENT_KEY_SECONDS, now, failure)
+            return _wait_or_review(refund, "sending_stopped_at", SPENT_KEY_SECONDS, now, failure)
         case Action.REFUSE:
             return _wait_or_review(refund, "refused_at", REFUSED_SECONDS, now, failure)
         case Action.KEY_SPENT if refund.may_use_later_keys(now):
@@ -315,17 +317,19 @@ def _wait_or_review(
 ) -> FinalizeRefund | LookUpLater:
     since: int | None = getattr(refund, since_name)
     if since is not None and now - since >= seconds:
-        return _final_for(RefundState.NEEDS_REVIEW, failure or Failure(ResponseKind.STORED_FAILURE, since_name))
+        failure = failure or Failure(ResponseKind.STORED_FAILURE, "result_unknown")
+        return _final_for(RefundState.NEEDS_REVIEW, failure, Cause.NEEDS_REVIEW)
     details = failure.details if failure else {}
     cause = ANSWERS[failure.kind].refund_alarm if failure else Cause.STRIPE_INCONCLUSIVE
-    return LookUpLater(f"waits since {since_name}", alarm=cause, kept={since_name: since or now, **details})
+    why = failure.kind if failure else "the result of what was sent is unknown: it is only looked up"
+    return LookUpLater(why, alarm=cause, kept={since_name: since or now, **details})
 
 
-def _final_for(state: RefundState, failure: Failure) -> FinalizeRefund:
+def _final_for(state: RefundState, failure: Failure, alarm: Cause | None) -> FinalizeRefund:
     return FinalizeRefund(
         state,
         code=failure.code or "invalid_request",
-        alarm=Cause.REFUND_FAILED if state is RefundState.FAILED else Cause.NEEDS_REVIEW,
+        alarm=alarm,
         stripe_message=failure.message,
         stripe_request_id=failure.request_id,
     )

@@ -5,7 +5,7 @@ unclaimed ──┤════════════ lease ══════
             └ crashed worker: the lease expires, and the next delivery claims the row as another owner
 
 Each claim draws its lease owner at random: a worker that lost its lease is never mistaken for the one that holds it,
-even if the row was lost meanwhile and written anew. The lease keeps workers apart; that a charge happens once does not
+even if the row was deleted and created again. The lease keeps workers apart; that a charge happens once does not
 rest on it.
 """
 
@@ -199,7 +199,7 @@ class LeasedTable[Row: LeasedRow, Final: Outcome](ABC):
 
     # ------------------------------------------------------------ on the revision that was read
 
-    def finalize_unclaimed(self, row: Row, final: Final, *, now: int) -> bool:
+    def finalize_if_unchanged(self, row: Row, final: Final, *, now: int) -> bool:
         """Write what Stripe says, whoever holds the row; False if the row has changed since it was read."""
         return self._write_if_unchanged(row, self._final_changes(final, now), now=now)
 

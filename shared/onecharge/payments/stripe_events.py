@@ -1,7 +1,7 @@
 """Stripe's events, parsed alike whether a webhook delivers them or a scheduled run lists them.
 
 An event is a hint: it may come late, several times, out of order or never. Its type only says which PaymentIntent to
-look at, and what the event itself shows of it; later.py says what follows.
+look at, and what the event itself shows of it; sync.py says what follows.
 Source: Stripe documentation, "Types of events", "Connect webhooks", "List all events".
 """
 
@@ -41,7 +41,7 @@ EVENT_TYPES = (
 )
 """Every type that concerns us."""
 _LISTED_TYPES = [each for each in EVENT_TYPES if each != _REQUIRES_ACTION]
-"""A worker waits for the answer that this one repeats."""
+"""The scheduled run does not list the other one: the worker that confirmed has had this answer."""
 
 
 def is_signing_secret(stored: str) -> bool:
@@ -63,6 +63,13 @@ class EventDeferred(Exception):
         super().__init__(why)
         self.cause = cause
 
+
+class RowChanged(EventDeferred):
+    """Another worker has written the row since it was read: it is compared again."""
+
+
+TRIES = 3
+"""How often a row is compared that others keep writing, before the event is deferred."""
 
 # ---------------------------------------------------------------- what an event says
 

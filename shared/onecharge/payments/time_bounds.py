@@ -7,7 +7,7 @@ save time and cost. No promise about money depends on them, except for the 22 ho
 a lookup's margins (SEARCH_LAG_SECONDS, FUTURE_MAX_SECONDS).
 
 Elsewhere: RequiresActionSeconds (template.yaml), BACKOFF_CAP_SECONDS (runtime/consumer.py), REEMIT_AFTER_SECONDS
-(deliveries.py), UNATTENDED_SECONDS (later.py).
+(deliveries.py), UNATTENDED_SECONDS (sync.py).
 """
 
 from dataclasses import dataclass

@@ -358,7 +358,7 @@ REFUNDS: dict[str, tuple[Facts, Diagnosis, Severity]] = {
     "young": (of_refund(requested("PENDING"), None), Diagnosis.REFUND_WAITS, WAITS),
     "old": (of_refund(requested("PENDING", 2 * DAY), None), Diagnosis.REFUND_WAITS, BROKEN),
     "its key is spent": (
-        of_refund(requested("PENDING", 2 * DAY), refund("PENDING", key_spent_at=NOW - DAY)),
+        of_refund(requested("PENDING", 2 * DAY), refund("PENDING", sending_stopped_at=NOW - DAY)),
         *(Diagnosis.REFUND_WAITS, BROKEN),
     ),
     "returned": (of_refund(requested("SUCCEEDED"), SUCCEEDED, found("failed")), Diagnosis.REFUND_RETURNED, BROKEN),

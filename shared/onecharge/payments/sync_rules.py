@@ -3,7 +3,7 @@
 find_discrepancy          a payment's row, or its absence, and one PaymentIntent
 find_refund_discrepancy   a refund's row, or its absence, and Stripe's refunds of its id
 
-`sync` (later.py) and `ops explain` decide by the same functions.
+`sync` (sync.py) and `ops explain` decide by the same functions.
 """
 
 from collections.abc import Mapping, Sequence

@@ -13,18 +13,15 @@ While a worker has the row's lease, its PaymentIntent's state is left to it: the
 before the row is finalized, and the scheduled run reads the same event minutes later.
 """
 
-import re
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.after_charge import EARLY_FRAUD_WARNING, AfterCharge, new_requests
-from onecharge.payments.answers import ANSWERS
+from onecharge.payments.answers import ANSWERS, cause_of_error
 from onecharge.payments.cancel import finish_cancellation
 from onecharge.payments.canceled_orders import refund_canceled_order
 from onecharge.payments.charge import look_up
@@ -40,40 +37,25 @@ from onecharge.payments.charge_rules import (
     decide,
 )
 from onecharge.payments.deliveries import count_end
-from onecharge.payments.later_rules import (
+from onecharge.payments.rows import ReleaseLease
+from onecharge.payments.stripe_events import TRIES, EventDeferred, RowChanged, StripeEvent
+from onecharge.payments.stripe_gateway import StripeResponse
+from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
+from onecharge.payments.sync_refund import sync_refund
+from onecharge.payments.sync_rules import (
     CAUSES,
-    REFUND_CAUSES,
     Discrepancy,
-    RefundDiscrepancy,
     final_after,
     find_discrepancy,
-    find_refund_discrepancy,
 )
-from onecharge.payments.refund_rules import (
-    FinalizeRefund,
-    FrozenRefund,
-    Refund,
-    StripeRefund,
-    alarm_of_pending,
-    refund_id_of_canceled_order,
-)
-from onecharge.payments.rows import ReleaseLease
-from onecharge.payments.stripe_events import EventDeferred, StripeEvent
-from onecharge.payments.stripe_gateway import StripeResponse
-from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind, classify
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import is_outage
 from onecharge.runtime.secrets import SecretUnavailable
 
-REFUND_ID_PATTERN = r"rfd_[0-9a-f]{32}"
-
 UNATTENDED_SECONDS = 1800
 """A row that was claimed longer ago is unattended: a message backs off for 15 minutes at most."""
-
-TRIES = 3
-"""How often a row is compared that others keep writing, before the event is deferred."""
 
 OUTAGES = (EventDeferred, LookupInconclusive, stripe.StripeError, BotoCoreError, ClientError, SecretUnavailable)
 """What may stop the work on an event or a row halfway: it has to be done again."""
@@ -81,16 +63,12 @@ OUTAGES = (EventDeferred, LookupInconclusive, stripe.StripeError, BotoCoreError,
 _UNKNOWN = "Stripe has no such PaymentIntent"
 
 
-class RowChanged(EventDeferred):
-    """Another worker has written the row since it was read: it is compared again."""
-
-
 def cause_of(error: Exception) -> Cause | None:
     """Why what stopped the work does not resolve by itself, if so."""
     if isinstance(error, EventDeferred):
         return error.cause
-    if isinstance(error, stripe.StripeError):
-        return ANSWERS[classify(error).kind].charge_alarm
+    if isinstance(error, LookupInconclusive | stripe.StripeError):
+        return cause_of_error(error)
     is_expected = is_outage(error) if isinstance(error, ClientError) else isinstance(error, OUTAGES)
     return None if is_expected else Cause.UNEXPECTED_ERROR
 
@@ -138,7 +116,7 @@ def _order_of(event: StripeEvent, tools: Tools) -> str | None:
         tools.instruments.count("EventWithoutOrder")
         return None
     # A dispute does not name its order. A refund may name any: a person has typed it. The PaymentIntent says it.
-    intent = retrieve(event.payment_intent_id, tools)
+    intent = retrieve_or_none(event.payment_intent_id, tools)
     if intent is None:
         # The API key may be another account's for a while.
         tools.instruments.count("EventUnknownToStripe")
@@ -153,7 +131,8 @@ def _shows_nothing_new(event: StripeEvent, payment: Payment | None, tools: Tools
     if event.intent is not None:
         return compare(payment, event.intent, tools) is Discrepancy.NONE
     own = _if_of(event.payment_intent_id, payment)
-    return own is not None and own.amount_refunded_minor == event.amount_refunded_minor
+    told = event.amount_refunded_minor
+    return own is not None and told is not None and own.amount_refunded_minor == told
 
 
 def _if_of(payment_intent_id: str | None, payment: Payment | None) -> Payment | None:
@@ -163,7 +142,7 @@ def _if_of(payment_intent_id: str | None, payment: Payment | None) -> Payment | 
 
 def look(order_id: str, event: StripeEvent, payment: Payment | None, tools: Tools) -> StripeIntent | None:
     """The event's PaymentIntent as it is now, with what followed its charge; None if it says nothing of the order."""
-    intent = retrieve(str(event.payment_intent_id), tools)
+    intent = retrieve_or_none(str(event.payment_intent_id), tools)
     if intent is None and _if_of(event.payment_intent_id, payment):
         # The event and the row name it: our API key belongs to another account.
         raise EventDeferred(_UNKNOWN, cause=Cause.STRIPE_ACCOUNT)
@@ -228,7 +207,7 @@ def reconcile_row(payment: Payment, tools: Tools) -> bool:
         return True
     if payment.payment_intent_id is None:
         return _finish_unattended(payment, look_up_row(payment, tools), tools)
-    intent = retrieve(payment.payment_intent_id, tools)
+    intent = retrieve_or_none(payment.payment_intent_id, tools)
     if intent is None:
         tools.report("RowUnknownToStripe", Cause.STRIPE_ACCOUNT, _UNKNOWN, payment)
         return False
@@ -248,9 +227,8 @@ def _is_attended(payment: Payment, tools: Tools) -> bool:
 
 def look_up_row(payment: Payment, tools: Tools) -> Finalize | None:
     """What follows from the order's PaymentIntents for a row that names none; those that are open are canceled."""
-    nothing_created = Finalize(PaymentState.PENDING)
     try:
-        return look_up(payment, nothing_created, tools)
+        return look_up(payment, None, tools)
     except ReleaseLease as release:
         raise EventDeferred(release.why, cause=release.alarm) from release
 
@@ -364,7 +342,7 @@ def _recover(order_id: str, intent: StripeIntent, charged_at: int, tools: Tools)
 
 def _write(payment: Payment, final: Finalize, tools: Tools) -> None:
     instruments = tools.instruments
-    if not tools.payments.finalize_unclaimed(payment, final, now=instruments.now()):
+    if not tools.payments.finalize_if_unchanged(payment, final, now=instruments.now()):
         raise RowChanged("the row has changed since it was read")
     instruments.count(f"Reconciled.{final.state}")
     count_end(instruments, payment, final.state)
@@ -372,98 +350,10 @@ def _write(payment: Payment, final: Finalize, tools: Tools) -> None:
     instruments.log("payment finalized as Stripe shows it", **about)
 
 
-# ---------------------------------------------------------------- a refund
-
-
-def sync_refund(event: StripeEvent, shown: StripeRefund, tools: Tools) -> None:
-    """Correct the row of the event's refund by Stripe's list of refunds."""
-    order_id, refund_id = event.order_id, shown.refund_id or ""
-    about = {
-        "order_id": order_id,
-        "refund_id": refund_id,
-        "stripe_refund_id": shown.stripe_refund_id,
-        "payment_intent_id": event.payment_intent_id,
-        "event_id": event.event_id,
-    }
-    if order_id is None or not re.fullmatch(REFUND_ID_PATTERN, refund_id):
-        if shown.has_failed:
-            # The runbook lets a person refund what a canceled order has paid: its customer has no money back.
-            tools.instruments.log("a refund made by hand failed", alarm=Cause.REFUND_FAILED, **about)
-        return
-    for _ in range(TRIES):
-        refund = tools.refunds.read(order_id, refund_id)
-        if refund and _says_the_same(refund, shown):
-            return
-        found = _refunds_of(event, shown, refund, tools)
-        if refund is None and found[0].created + RETENTION_SECONDS <= tools.instruments.clock():
-            return  # Its row has expired, and was not lost.
-        discrepancy = find_refund_discrepancy(refund, found)
-        tools.instruments.count(f"RefundDiscrepancy.{discrepancy.name}")
-        is_held = discrepancy is RefundDiscrepancy.PENDING
-        alarm = alarm_of_pending(found[0].pending_reason) if is_held else REFUND_CAUSES.get(discrepancy)
-        tools.instruments.log(f"refund event: {discrepancy}", alarm=alarm, **about)
-        if _write_refund(discrepancy, order_id, event, refund, found, tools):
-            return
-    raise RowChanged("the row kept changing")
-
-
-def _says_the_same(refund: Refund, shown: StripeRefund) -> bool:
-    if shown.has_failed:
-        return (refund.state, refund.stripe_refund_id) == (RefundState.FAILED, shown.stripe_refund_id)
-    said = RefundState.SUCCEEDED, shown.stripe_refund_id, shown.pending_reason
-    return (refund.state, refund.stripe_refund_id, refund.pending_reason) == said
-
-
-def _refunds_of(event: StripeEvent, shown: StripeRefund, refund: Refund | None, tools: Tools) -> list[StripeRefund]:
-    """Stripe's refunds of this id."""
-    payment_intent_id = refund.request.payment_intent_id if refund else event.payment_intent_id
-    if payment_intent_id is None:
-        raise EventDeferred("neither the row nor the event names a PaymentIntent")
-    found = tools.stripe.find_refunds(payment_intent_id, str(shown.refund_id))
-    if shown.stripe_refund_id not in [each.stripe_refund_id for each in found]:
-        # The API key may be another account's for a while.
-        raise EventDeferred("Stripe does not show the refund that the event names")
-    return found
-
-
-def _write_refund(
-    discrepancy: RefundDiscrepancy,
-    order_id: str,
-    event: StripeEvent,
-    refund: Refund | None,
-    found: Sequence[StripeRefund],
-    tools: Tools,
-) -> bool:
-    """Write what follows; False if the row has changed since it was read."""
-    [first, *_], now = found, tools.instruments.now()
-    code = first.failure_reason or first.status
-    failed = FinalizeRefund(RefundState.FAILED, first.stripe_refund_id, code, alarm=Cause.REFUND_FAILED)
-    match discrepancy:
-        case RefundDiscrepancy.RETURNED if refund:
-            return tools.refunds.finalize_unclaimed(refund, failed, now=now)
-        case RefundDiscrepancy.PENDING if refund:
-            return tools.refunds.record_pending_reason(refund, first.pending_reason, now=now)
-        case RefundDiscrepancy.LOST_ROW:
-            request = FrozenRefund(
-                order_id=order_id,
-                refund_id=str(first.refund_id),
-                attempt=first.attempt,
-                amount_minor=first.amount_minor,
-                currency=first.currency,
-                payment_intent_id=str(event.payment_intent_id),
-                requested_at=first.created,
-            )
-            is_internal = request.refund_id == refund_id_of_canceled_order(order_id, request.payment_intent_id)
-            return tools.refunds.recover(
-                request, failed, correlation_id=event.event_id, now=now, is_internal=is_internal
-            )
-    return True
-
-
 # ---------------------------------------------------------------- what Stripe shows now
 
 
-def retrieve(payment_intent_id: str, tools: Tools) -> StripeIntent | None:
+def retrieve_or_none(payment_intent_id: str, tools: Tools) -> StripeIntent | None:
     """The PaymentIntent as it is now; None if our Stripe account has none of that id."""
     return _intent_of(tools.stripe.retrieve(payment_intent_id))
 
