@@ -3,7 +3,7 @@
                                         ┌────────────── pay_again ◄──────────────┐
                                         ▼                                        │
                       a new order ─► PENDING ─┬─► PAID                           │
-                                              ├─► PAYMENT_DECLINED ──────────────┘
+                                              ├─► PAYMENT_DECLINED ──────────────┘ (or PAID, late)
                                               ├─► REQUIRES_ACTION ─► PAID, or PAYMENT_DECLINED in the end
                                               ├─► CANCELING ─► CANCELED, or PAID if the charge wins
                                               │   (also from REQUIRES_ACTION and PAYMENT_DECLINED)
