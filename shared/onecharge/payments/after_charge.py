@@ -37,7 +37,7 @@ def needs_response(status: str) -> bool:
 
 
 def status_of(disputes: Disputes) -> str | None:
-    """The status that counts: of the most urgent dispute, and of these the newest. None if there is no dispute."""
+    """The most urgent dispute's status; the newest on ties. None if there is no dispute."""
     return min(disputes.values(), key=_urgency, default=None)
 
 

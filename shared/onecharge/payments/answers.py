@@ -70,7 +70,7 @@ ANSWERS: Mapping[ResponseKind, Answer] = {
 
 
 def cause_of_error(error: LookupInconclusive | stripe.StripeError) -> Cause | None:
-    """Why what Stripe did not answer completely does not resolve by itself, if so."""
+    """The alarm's cause if a person must act, else None."""
     if isinstance(error, LookupInconclusive):
         return Cause.STRIPE_INCONCLUSIVE
     return ANSWERS[classify(error).kind].charge_alarm

@@ -1,7 +1,7 @@
 """A cancellation: stored first, then finished by whichever worker claims the row. CANCELED only when Stripe says so.
 
 request_cancel ─► SUCCEEDED, CANCELED or NEEDS_REVIEW already ─► nothing is left to do
-   │ from now on the lease owner cancels, and never confirms
+   │ every later claim cancels, and never confirms
    ├─► the lease is free ─► claim ─► `charge` cancels at Stripe, which decides the race ─► CANCELED or SUCCEEDED
    └─► another worker has it, or Stripe does not answer ─► a later delivery or the reconciler finishes it
 """

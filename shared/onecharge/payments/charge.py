@@ -47,7 +47,7 @@ def charge(row: Payment, tools: Tools) -> Finalize:
     """Charge a claimed row once; returns what to finalize it as.
 
     Raises:
-        ReleaseLease: nothing more can be done now. The next delivery continues, under the same idempotency keys.
+        ReleaseLease: nothing more can be done now. The next delivery continues from here.
         WriteRefused: another worker has claimed the row, or has stored another PaymentIntent.
     """
     confirm_result = ConfirmResult.UNKNOWN

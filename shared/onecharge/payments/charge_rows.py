@@ -338,7 +338,7 @@ def _lease(order_id: str, owner: str, now: int, lease_seconds: int) -> dict[str,
 
 
 def why_not_claimed(payment: Payment, attempt: int) -> HeldByAnother | AlreadyEnded[Payment] | Superseded[Payment]:
-    """Why the row cannot be claimed for this attempt: or, if it is not final for it, until when another may hold it."""
+    """Why the row cannot be claimed for this attempt; if another worker holds it, until when."""
     if payment.state in CLOSED_STATES:
         return AlreadyEnded(payment)
     if attempt < payment.attempt:

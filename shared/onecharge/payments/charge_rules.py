@@ -33,7 +33,7 @@ CLOSED_STATES = (PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.NEE
 """No attempt follows: none claims the row any more."""
 
 GROUPED_TERMS = 2
-"""From these terms on a PaymentIntent has what gateway.grouped_terms says: above all its order in `transfer_group`."""
+"""From these terms on a PaymentIntent has what stripe_gateway.grouped_terms says: above all its order in `transfer_group`."""
 
 _BY_STRIPE = ("automatic", "expired", "failed_invoice", "void_invoice")
 """The reasons with which Stripe cancels by itself (API reference, "PaymentIntent", `cancellation_reason`)."""
@@ -91,7 +91,7 @@ class Payment:
     """Of `payment_intent_id`, or of the PaymentIntent to create next."""
     payment_intent_id: str | None = None
     cancel_requested_at: int | None = None
-    """From then on, whoever holds the row cancels and never confirms."""
+    """Every later claim cancels and never confirms. The present owner may still confirm: Stripe decides that race."""
     accepted_cancellations: tuple[str, ...] = ()
     """PaymentIntents that a person canceled at Stripe, and after which another person's `retry` goes on."""
     declined_charge_id: str | None = None
@@ -314,7 +314,8 @@ class ConfirmResult(Enum):
     KNOWN = auto()
     """Stripe has answered it, now or as a replay: what the PaymentIntent shows is this attempt's result."""
     KEY_SPENT = auto()
-    """Its one key replays a failure or a refusal: this confirm cannot be sent again, and another one may show."""
+    """Its one key replays a failure or a refusal: this confirm cannot be sent again, and the PaymentIntent
+    may show the result of another one."""
     KEY_MISUSED = auto()
     """Its one key belongs to another confirm, with another card: this one was not executed, and cannot be sent."""
 

@@ -112,9 +112,9 @@ class Refund:
     unanswered_at: int | None = None
     """When the last request was sent whose result is unknown: Stripe may still execute it."""
     key_number: int = 0
-    """Of the key to send under: how many keys before it replay a refusal."""
+    """The number of the key to send under: how many keys before it replay a refusal."""
     sending_stopped_at: int | None = None
-    """Since when the key is known to be spent: nothing is sent any more."""
+    """Since when nothing is sent any more: what was sent under the key may still be executed."""
     refused_at: int | None = None
     """Since when Stripe refuses the request as invalid: a permanent failure."""
     stripe_refund_id: str | None = None
@@ -270,7 +270,7 @@ def decide(
 
 
 def _finalize(request: FrozenRefund, found: StripeRefund) -> FinalizeRefund:
-    """As what Stripe shows."""
+    """What to finalize the row as, by the refund that Stripe shows."""
     final = FinalizeRefund(RefundState.NEEDS_REVIEW, found.stripe_refund_id, pending_reason=found.pending_reason)
     if (found.amount_minor, found.currency) != (request.amount_minor, request.currency):
         return replace(final, code="another amount or currency", alarm=Cause.NEEDS_REVIEW)

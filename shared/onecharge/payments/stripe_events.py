@@ -71,6 +71,7 @@ class RowChanged(EventDeferred):
 TRIES = 3
 """How often a row is compared that others keep writing, before the event is deferred."""
 
+
 # ---------------------------------------------------------------- what an event says
 
 

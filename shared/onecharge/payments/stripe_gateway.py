@@ -179,7 +179,7 @@ class StripeGateway:
 
         Raises:
             LookupInconclusive: there is more than was read, or too little time to read it; or only a list could say it,
-                and nobody knows since when.
+                and there is no known start time to list from.
             stripe.StripeError: Stripe did not answer, or refused.
         """
         # Not from `placed_at` on: that is our clock's, and new if the order was lost and placed again.
@@ -221,7 +221,7 @@ class StripeGateway:
     def _listed(self, order_id: str, since: int, has_time: Callable[[], bool]) -> list[str]:
         """The ids of the order's PaymentIntents that were created since then, in epoch seconds.
 
-        The newest page comes first, by itself, and often is all. If not, its times say only where to cut the window:
+        Reads the newest page first; it is usually the only one. If not, its times say only where to cut the window:
         Stripe sorts by time, but nothing rests on it. The newest part has no end, so that each second is in a part.
         """
         parameters: PaymentIntentListParams = {"created": {"gte": since}, "limit": _PAGE_SIZE}

@@ -64,7 +64,7 @@ _UNKNOWN = "Stripe has no such PaymentIntent"
 
 
 def cause_of(error: Exception) -> Cause | None:
-    """Why what stopped the work does not resolve by itself, if so."""
+    """The alarm's cause if a person must act, else None."""
     if isinstance(error, EventDeferred):
         return error.cause
     if isinstance(error, LookupInconclusive | stripe.StripeError):

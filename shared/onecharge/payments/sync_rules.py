@@ -33,7 +33,7 @@ REQUIRES_ACTION_EXPIRED = "requires_action_expired"
 class Discrepancy(StrEnum):
     """How a PaymentIntent that an event or a row names differs from the row of its order."""
 
-    NONE = "row and Stripe agree, or a worker will finalize the row"
+    NONE = "the states agree, or a worker will finalize the row"
     LOST_ROW = "the PaymentIntent succeeded, and there is no row: the row is written again"
     WITHOUT_ROW = "the PaymentIntent succeeded, there is no row, and it says too little to write one"
     PAID = "the PaymentIntent succeeded: the row becomes SUCCEEDED"
@@ -57,7 +57,7 @@ CAUSES: Mapping[Discrepancy, Cause] = {
     Discrepancy.STOPPED: Cause.NEEDS_REVIEW,
     Discrepancy.REVERSED: Cause.MONEY_DIFFERS,
 }
-"""Of those that are an alarm. (The refund of PAID_AFTER_CANCEL raises its own.)"""
+"""The alarm that each of them raises. (The refund of PAID_AFTER_CANCEL raises its own.)"""
 
 
 def find_discrepancy(

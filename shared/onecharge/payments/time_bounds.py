@@ -37,8 +37,8 @@ OVERDUE_SECONDS = 24 * 3600
 """How long an attempt or a cancellation may stay unfinished before it is an alarm: retries do not count anew."""
 
 RETENTION_SECONDS = 500 * 24 * 3600
-"""A row's time to live after its last final state. The order outlives it by 30 days; whatever it still asks for is
-older than LOOKUP_AGE_SECONDS, so Stripe answers instead of the row. An unfinished row does not expire."""
+"""A row's time to live after its last final state. The order outlives it by 30 days: if it asks again, it is old enough
+to be looked up at Stripe. An unfinished row does not expire."""
 
 _START_RESERVE_SECONDS = 4.0
 _DYNAMODB_RESERVE_SECONDS = 3.0
