@@ -33,7 +33,7 @@ CLOSED_STATES = (PaymentState.SUCCEEDED, PaymentState.CANCELED, PaymentState.NEE
 """No attempt follows: none claims the row any more."""
 
 GROUPED_TERMS = 2
-"""From these terms on a PaymentIntent has what stripe_gateway.grouped_terms says: above all its order in `transfer_group`."""
+"""From these terms on a PaymentIntent has its order in `transfer_group`, and what else stripe_gateway.py says."""
 
 _BY_STRIPE = ("automatic", "expired", "failed_invoice", "void_invoice")
 """The reasons with which Stripe cancels by itself (API reference, "PaymentIntent", `cancellation_reason`)."""
