@@ -35,7 +35,7 @@ from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStatusConflict, OrderStore
-from onecharge.orders.transitions import CANCEL_IN_REVIEW, CLOSE, RETRY, Transition
+from onecharge.orders.transitions import CANCEL_IN_REVIEW, CANCEL_UNPAID, RETRY, Transition
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.payments.after_charge import status_of
 from onecharge.payments.canceled_orders import refund_canceled_order
@@ -242,7 +242,7 @@ def resolve(
                 orders, orders.find(order_id), outcome.payment, outcome.revision, now=_time_of(resolver)
             )
         case Close():
-            return _cancel(orders, order, CLOSE, review) if order else (False, "refused: there is no order")
+            return _cancel(orders, order, CANCEL_UNPAID, review) if order else (False, "refused: there is no order")
         case RefundSecond(intent):
             why = reviews.refund_once(outcome.payment, intent)
             if why is not None:
@@ -348,16 +348,16 @@ def _cancellation_of(order: StoredOrder, row: Payment | None) -> Transition | No
     if row is None or row.state in UNPAID_STATES:
         return CANCEL_IN_REVIEW
     is_ended = row.state is not PaymentState.NEEDS_REVIEW and order.status is OrderStatus.NEEDS_REVIEW
-    return CLOSE if is_ended and order.money_differs_from(row) else None
+    return CANCEL_UNPAID if is_ended and order.money_differs_from(row) else None
 
 
 def _cancel(
     orders: OrderStore, order: StoredOrder, move: Transition, review: Review, *, is_dry_run: bool = False
 ) -> tuple[bool, str]:
-    """Let the order's message cancel the payment; or CLOSE, which leaves it: of a lost order, or refunded."""
+    """Let the order's message cancel the payment; or CANCEL_UNPAID, which leaves it: of a lost order, or refunded."""
     if order.status not in move.origins:
         return False, f"refused: the order is {order.status}"
-    if is_dry_run and move is CLOSE:
+    if is_dry_run and move is CANCEL_UNPAID:
         return False, "would cancel the order, and leave the payment, which is of other money; --yes does it"
     if is_dry_run:
         return False, "would request the order's cancellation, which its message finishes at Stripe; --yes does it"

@@ -13,7 +13,7 @@ from onecharge.contract.events import DO_NOT_TRY_AGAIN, NO_ATTEMPT_LEFT, Payment
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStatusConflict, OrderStore
-from onecharge.orders.transitions import CONDITION_OF_ATTEMPT, MONEY_DIFFERS, OUTCOMES, Transition
+from onecharge.orders.transitions import CONDITION_OF_ATTEMPT, OUTCOMES, REVIEW_OTHER_MONEY, Transition
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import Disposition, Done
 from onecharge.runtime.dynamodb import set_expression, to_item
@@ -35,7 +35,7 @@ def update_order(
     outcome, transition = event.data, OUTCOMES[event.type]
     unmoved, is_written = _move(orders, outcome, transition), False
     if unmoved and unmoved.money_differs_from(outcome):
-        transition = MONEY_DIFFERS
+        transition = REVIEW_OTHER_MONEY
         unmoved = _move_to_review(orders, event, unmoved, logger, count)
     elif unmoved:
         is_written = _write_facts(orders, outcome)
@@ -63,7 +63,7 @@ def _move(orders: OrderStore, outcome: PaymentOutcome, transition: Transition) -
     """Move the order. Returns None, or the order that ignores the outcome."""
     changes, names, values = _changes(outcome, transition)
     conditions = [_IS_ITS_MONEY]
-    if not transition.is_final:
+    if not transition.is_terminal:
         conditions.append(_IS_NEWER)
     if not transition.of_any_attempt:
         conditions.append(CONDITION_OF_ATTEMPT)
@@ -165,7 +165,7 @@ def _move_to_review(
         },
     )
     try:
-        orders.move(outcome.order_id, MONEY_DIFFERS, at=outcome.occurred_at, changes={})
+        orders.move(outcome.order_id, REVIEW_OTHER_MONEY, at=outcome.occurred_at, changes={})
     except OrderStatusConflict as conflict:
         return conflict.order
     return None

@@ -11,7 +11,7 @@ from lab.simulation.explore import explored
 from lab.simulation.seams import SeamWorld, seam_world
 from lab.simulation.stored import is_caught
 from onecharge.contract.states import PaymentState
-from onecharge.orders.transitions import CLOSE
+from onecharge.orders.transitions import CANCEL_UNPAID
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.charge_rules import Payment
 from onecharge.payments.rows import Claim, Superseded
@@ -73,7 +73,7 @@ def _declined_is_left_open(world: SeamWorld) -> None:
     def resolve_alone(order_id: str, resolution: Resolution, *given: Any) -> tuple[bool, str]:
         order, row = world.orders.find(order_id), world.payments.read(order_id)
         if resolution is Resolution.CANCEL and order and row and row.state is PaymentState.DECLINED:
-            world.orders.move(order_id, CLOSE, at=datetime.fromtimestamp(world.clock(), UTC), changes={})
+            world.orders.move(order_id, CANCEL_UNPAID, at=datetime.fromtimestamp(world.clock(), UTC), changes={})
             return True, "the order alone is canceled"
         return resolve(order_id, resolution, *given)
 

@@ -9,19 +9,19 @@ from onecharge.orders import refunds, transitions
 from onecharge.orders.refunds import REFUND_OUTCOMES
 from onecharge.orders.transitions import (
     CANCEL,
-    CLOSE,
-    MONEY_DIFFERS,
+    CANCEL_UNPAID,
     OPEN,
     OUTCOMES,
     PAY_AGAIN,
     RETRY,
+    REVIEW_OTHER_MONEY,
     WAITING,
     Transition,
     waits,
 )
 
 OUTCOME_EDGES = {(str(origin), str(each.status)) for each in OUTCOMES.values() for origin in each.origins}
-MOVES = [PAY_AGAIN, CANCEL, RETRY, MONEY_DIFFERS, CLOSE, *OUTCOMES.values()]
+MOVES = [PAY_AGAIN, CANCEL, RETRY, REVIEW_OTHER_MONEY, CANCEL_UNPAID, *OUTCOMES.values()]
 
 
 def edges_of(drawing: str) -> set[tuple[str, str]]:
@@ -37,7 +37,7 @@ def test_the_drawing_has_every_outcome_of_a_payment() -> None:
 
 def test_what_is_final_counts_whatever_its_revision_and_attempt() -> None:
     """PAID and CANCELED, as at Stripe; all other outcomes are ordered by the revision of the payment's row."""
-    final = {each.status for each in OUTCOMES.values() if each.is_final}
+    final = {each.status for each in OUTCOMES.values() if each.is_terminal}
     assert final == {OrderStatus.PAID, OrderStatus.CANCELED}
     assert {each.status for each in OUTCOMES.values() if each.of_any_attempt} == {*final, OrderStatus.NEEDS_REVIEW}
 

@@ -52,7 +52,7 @@ class Transition:
     """It is about the whole payment, so it counts whichever attempt the outcome names."""
 
     @property
-    def is_final(self) -> bool:
+    def is_terminal(self) -> bool:
         """Whether the outcome is final at Stripe: no revision of the payment's row takes it back."""
         return self.status not in OPEN
 
@@ -93,10 +93,10 @@ RETRY = Transition(
 )
 """A person has put the payment back to PENDING (ops/review.py): the order's stream publishes the attempt again."""
 
-MONEY_DIFFERS = Transition(OrderStatus.NEEDS_REVIEW, OPEN - {OrderStatus.NEEDS_REVIEW}, of_any_attempt=True)
+REVIEW_OTHER_MONEY = Transition(OrderStatus.NEEDS_REVIEW, OPEN - {OrderStatus.NEEDS_REVIEW}, of_any_attempt=True)
 """The payment is of other money than the order: what was paid for an order that was lost does not pay this one."""
 
-CLOSE = Transition(OrderStatus.CANCELED, frozenset({OrderStatus.NEEDS_REVIEW}))
+CANCEL_UNPAID = Transition(OrderStatus.CANCELED, frozenset({OrderStatus.NEEDS_REVIEW}))
 """A person ends an order whose payment is of other money (ops/review.py)."""
 
 _UNDECIDED = frozenset({OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION, OrderStatus.NEEDS_REVIEW})

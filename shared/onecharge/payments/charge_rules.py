@@ -38,7 +38,7 @@ GROUPED_TERMS = 2
 _BY_STRIPE = ("automatic", "expired", "failed_invoice", "void_invoice")
 """The reasons with which Stripe cancels by itself (API reference, "PaymentIntent", `cancellation_reason`)."""
 
-MONEY_DIFFERS = "amount or currency differs from the frozen request"
+OTHER_MONEY = "amount or currency differs from the frozen request"
 SEVERAL_SUCCEEDED = "several PaymentIntents of the order succeeded"
 """Reasons of NEEDS_REVIEW with which a customer may have paid too much."""
 
@@ -269,7 +269,7 @@ class Finalize:
             return Cause.FRAUD_SUSPECTED
         if self.state is not PaymentState.NEEDS_REVIEW:
             return None
-        return Cause.MONEY_DIFFERS if self.code in (MONEY_DIFFERS, SEVERAL_SUCCEEDED) else Cause.NEEDS_REVIEW
+        return Cause.MONEY_DIFFERS if self.code in (OTHER_MONEY, SEVERAL_SUCCEEDED) else Cause.NEEDS_REVIEW
 
 
 @dataclass(frozen=True)
@@ -330,7 +330,7 @@ def decide(
     if intent is None:
         return Create(payment.generation)
     if intent.money_differs_from(payment.request):
-        return _review(intent, MONEY_DIFFERS)
+        return _review(intent, OTHER_MONEY)
     # Whether the 3-D Secure challenge that the PaymentIntent may wait for is this attempt's.
     is_own_action = confirm_result is ConfirmResult.KNOWN or intent.payment_method in (None, payment.payment_method)
     abandon = Cancel(CancelReason.ABANDONED, intent.payment_intent_id)
@@ -402,9 +402,7 @@ def decide_after_lookup(
     if succeeded:
         is_other = succeeded[0].money_differs_from(payment.request)
         return (
-            _review(succeeded[0], MONEY_DIFFERS)
-            if is_other
-            else final_of(PaymentState.SUCCEEDED, succeeded[0], payment)
+            _review(succeeded[0], OTHER_MONEY) if is_other else final_of(PaymentState.SUCCEEDED, succeeded[0], payment)
         )
     if any(intent.status not in ("canceled", "processing") and not intent.is_open for intent in others):
         return Finalize(PaymentState.NEEDS_REVIEW, code="a PaymentIntent of an unexpected status")

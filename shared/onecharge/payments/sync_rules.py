@@ -13,7 +13,7 @@ from enum import StrEnum
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rules import (
-    MONEY_DIFFERS,
+    OTHER_MONEY,
     SEVERAL_SUCCEEDED,
     CancelReason,
     Finalize,
@@ -121,7 +121,7 @@ def final_after(discrepancy: Discrepancy, intent: StripeIntent, payment: Payment
             return final_of(PaymentState.SUCCEEDED, intent, payment)
         case Discrepancy.MONEY_DIFFERS:
             final = final_of(PaymentState.NEEDS_REVIEW, intent, payment)
-            return replace(final, code=MONEY_DIFFERS, after_charge=intent.after_charge)
+            return replace(final, code=OTHER_MONEY, after_charge=intent.after_charge)
         case Discrepancy.DECLINED:
             # A PaymentIntent that requires action is canceled as abandoned only when it expires.
             expired = intent.cancellation_reason == CancelReason.ABANDONED
