@@ -5,7 +5,8 @@ so that no second write can be lost between "stored" and "published".
 
     new_order_item ─► item ─► StoredOrder.from_item ─► .event() ─► OrderPlacedEvent
 
-The same item makes the same event each time, whether publish_events or republish publishes it.
+The same item makes the same event each time, whether publish_events or republish publishes it. (An order that is
+REQUIRES_ACTION is published by republish alone.)
 """
 
 from collections.abc import Mapping
@@ -191,7 +192,7 @@ class StoredOrder(BaseModel):
         return OrderPlacedEvent.of(self.current_attempt, correlation_id=self.correlation_id)
 
     def event(self) -> OrderPlacedEvent | CancelRequestedEvent | None:
-        """The event that it is published as when it is stored; None if it waits for nothing. Raises ValueError."""
+        """The event that is published when it is stored; None if that asks for nothing. Raises ValueError."""
         match self.status:
             case OrderStatus.PENDING:
                 return self.placed_event()

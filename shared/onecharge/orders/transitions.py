@@ -8,7 +8,7 @@
                                               ├─► CANCELING ─► CANCELED, or PAID if the charge wins
                                               │   (also from REQUIRES_ACTION and PAYMENT_DECLINED)
                                               └─► NEEDS_REVIEW ─► a person decides: PENDING, CANCELING, CANCELED
-                                                  (also from REQUIRES_ACTION)
+                                                  (also from the statuses above it)
 
 Each outcome of the payment moves the order (update_order):
 

@@ -111,7 +111,7 @@ class Payment:
     refused_at: int | None = None
     """Since when Stripe refuses the request as invalid: a permanent failure."""
     decline_code: str | None = None
-    """Finalize.code of its last final state."""
+    """Finalize.code of its last final state: of NEEDS_REVIEW, the reason."""
     amount_refunded_minor: int = 0
     disputes: Disputes = field(default_factory=dict)
     fraud_suspicion: str | None = None

@@ -99,14 +99,14 @@ class StripeEvent:
         return self.type == _WARNING
 
     @property
-    def is_about_doubts(self) -> bool:
-        """Whether the charge is disputed, or may be fraud."""
-        return self.is_about_fraud or self.type.startswith("charge.dispute.")
-
-    @property
     def is_about_fraud(self) -> bool:
         """The same, or Stripe has opened or closed the charge's review."""
         return self.is_warning or self.type.startswith("review.")
+
+    @property
+    def is_about_doubts(self) -> bool:
+        """Whether the charge is disputed, or may be fraud."""
+        return self.is_about_fraud or self.type.startswith("charge.dispute.")
 
 
 def parse_event(event: Any) -> StripeEvent | None:

@@ -29,7 +29,7 @@ class ResponseKind(StrEnum):
 
     NO_ANSWER = "no answer: a time-out, a dropped connection, a proxy's page"
     OTHER_OBJECT = "an answer about another object: other metadata than a create has sent, or another id"
-    RETRYABLE = "Stripe cannot do it now: 409, 424, 429, 5xx, a PaymentIntent's own rate limit"
+    RETRYABLE = "Stripe cannot do it now: 408, 409, 424, 429, 5xx, another 402, a PaymentIntent's own rate limit"
     STORED_FAILURE = "any of these with Idempotent-Replayed: every later request with this key gets the same response"
     STORED_REFUSAL = (
         "another refusal with Idempotent-Replayed: nothing was executed, and the key never gets another response"

@@ -1,10 +1,11 @@
 """Stripe's later word, on one page: the rows say what Stripe says now.
 
 an event ─────────► sync ──────────┐  read the row, then Stripe, compare, raise the alarm, write on the row's revision
-an unfinished row ► reconcile_row ─┴─► … and what followed the charge is read again, until nothing differs
+an unfinished row ► reconcile_row ─┘  after an event, refunds and disputes are read again until nothing differs
 
 An event is a hint: it says which PaymentIntent to look at, and may come late, several times, out of order or never. If
-the row says what the event shows, Stripe is not asked. What Stripe says later wins: a success is written over DECLINED.
+the row says what an event of a PaymentIntent, or of a charge's refunds, shows, Stripe is not asked; after any other
+event it is. What Stripe says later wins: a success is written over DECLINED.
 Nothing is confirmed here, and nothing is created except to finish a cancellation that was requested, or a refund of a
 canceled order. An alarm is raised before the row is written: once the row says what Stripe says, another event of the
 same change raises none.
@@ -93,16 +94,16 @@ def sync_payment(order_id: str, event: StripeEvent, tools: Tools) -> None:
     The row is read first: what Stripe shows is newer than the revision that is written on. A sum is read once more
     after each write: another event's handler may have read a newer one meanwhile, and found nothing to write.
     """
-    is_written = False
+    is_read_again = False
     for _ in range(TRIES):
         payment = tools.payments.read(order_id)
-        if not is_written and _shows_nothing_new(event, payment, tools):
+        if not is_read_again and _shows_nothing_new(event, payment, tools):
             return
         intent = look(order_id, event, payment, tools)
         try:
             if intent is None or not correct(order_id, payment, intent, tools, event):
                 return
-            is_written = True
+            is_read_again = True
         except RowChanged:
             pass  # Usually by the worker of the same charge, which has finalized the row by now.
     raise RowChanged("the row kept changing")

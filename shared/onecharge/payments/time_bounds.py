@@ -13,8 +13,9 @@ Elsewhere: RequiresActionSeconds (template.yaml), BACKOFF_CAP_SECONDS (runtime/c
 from dataclasses import dataclass
 
 STRIPE_RETRIES = 1
-"""How often the SDK itself retries a request, with the same key: once, for a connection that the other side has closed.
-Further retries are the queue's: while a message waits, no function is billed."""
+"""How often the SDK itself repeats a request, with the same key: once, after a dropped connection, a time-out, a 409,
+or a 5xx without `Stripe-Should-Retry: false`. Further retries are the queue's: while a message waits, no function is
+billed."""
 
 LOOKUP_AGE_SECONDS = 22 * 3600
 """Stripe may remove an idempotency key once it is 24 h old (Stripe documentation, "Idempotent requests"). If an
