@@ -4,21 +4,17 @@ SQS message ─► Consumer ─┬─► order_placed.py ─► claim ─► cha
                (runtime) └─► cancel_requested.py
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from charge_order.cancel_requested import cancel_order
 from charge_order.order_placed import charge_order
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, event_adapter
 from onecharge.payments.parts import PaymentParts
 from onecharge.payments.tools import Tools
-from onecharge.runtime.consumer import Consumer, Disposition
-from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.consumer import BatchResponse, Consumer, Disposition
+from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parts import part
 from onecharge.runtime.queues import Queue
-
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 ORDER_EVENT = event_adapter(OrderPlacedEvent, CancelRequestedEvent)
 """Every event on the payments queue."""
@@ -44,6 +40,6 @@ class ChargeOrderParts(PaymentParts):
 
 
 @lambda_handler(ChargeOrderParts)
-def handler(parts: ChargeOrderParts, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
+def handler(parts: ChargeOrderParts, event: dict[str, Any], context: Context) -> BatchResponse:
     """Charge the orders of one batch; returns the messages that SQS is to deliver again."""
     return parts.consumer.consume(event, context)

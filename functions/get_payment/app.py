@@ -1,17 +1,14 @@
 """get_payment: one route of the orders API, answered by the payment service. This file only puts the parts together."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
 
 from get_payment.payment import ROUTE, Payments
 from onecharge.payments.parts import StripeParts
-from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.http_api import resolver_of
 from onecharge.runtime.parts import part
-
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
 class GetPaymentParts(StripeParts):
@@ -22,6 +19,6 @@ class GetPaymentParts(StripeParts):
 
 
 @lambda_handler(GetPaymentParts)
-def handler(parts: GetPaymentParts, event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
+def handler(parts: GetPaymentParts, event: dict[str, Any], context: Context) -> dict[str, Any]:
     """Answer one HTTP request."""
     return parts.resolver.resolve(event, context)

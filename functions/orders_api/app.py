@@ -13,14 +13,14 @@ GET /orders/{order_id}/payment is the payment service's: get_payment.
 
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
 
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.runtime.dynamodb import ReadsThrottled
-from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.http_api import Route, resolver_of
 from onecharge.runtime.parts import Parts, part
 from orders_api.cancel_order import ROUTE as CANCEL_ORDER
@@ -33,9 +33,6 @@ from orders_api.place_order import ROUTE as PLACE_ORDER
 from orders_api.prices import PRICES, price_of
 from orders_api.refund_order import ROUTE as REFUND_ORDER
 from orders_api.repeats import RepeatGuard
-
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 ROUTES: tuple[Route, ...] = (PLACE_ORDER, LIST_ORDERS, GET_ORDER, LIST_PRICES, PAY_AGAIN, CANCEL_ORDER, REFUND_ORDER)
 
@@ -80,6 +77,6 @@ class OrdersApiParts(Parts):
 
 
 @lambda_handler(OrdersApiParts)
-def handler(parts: OrdersApiParts, event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
+def handler(parts: OrdersApiParts, event: dict[str, Any], context: Context) -> dict[str, Any]:
     """Answer one HTTP request."""
     return parts.resolver.resolve(event, context)

@@ -2,16 +2,13 @@
 
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parallel import Threads
 from onecharge.runtime.parts import Parts, part
 from place_due_orders.documents import DueDocumentStore
 from place_due_orders.due import AT_ONCE, ONE_STEP_SECONDS, DueRun
-
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
 class PlaceDueOrdersParts(Parts):
@@ -27,7 +24,7 @@ class PlaceDueOrdersParts(Parts):
 
 
 @lambda_handler(PlaceDueOrdersParts)
-def handler(parts: PlaceDueOrdersParts, event: dict[str, Any], context: "LambdaContext") -> None:
+def handler(parts: PlaceDueOrdersParts, event: dict[str, Any], context: Context) -> None:
     """Order what is due by now, until the time is used up; the content of the schedule's event is ignored."""
     DueRun(
         documents=parts.documents,

@@ -9,18 +9,15 @@ it. What is put aside or given up is still in its table, where republish or reco
 
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE
 from onecharge.runtime.failed_records import FailedRecords
-from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parts import Parts, part
 from onecharge.runtime.topics import Topic
 from publish_events.mapping import TABLES
 from publish_events.publish import Publisher
-
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
 class PublishEventsParts(Parts):
@@ -46,6 +43,6 @@ class PublishEventsParts(Parts):
 
 
 @lambda_handler(PublishEventsParts)
-def handler(parts: PublishEventsParts, event: dict[str, Any], context: "LambdaContext") -> None:
+def handler(parts: PublishEventsParts, event: dict[str, Any], context: Context) -> None:
     """Publish one batch of stream records; an error makes the stream deliver the batch again."""
     parts.publisher.publish(event["Records"])

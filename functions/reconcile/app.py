@@ -1,19 +1,16 @@
 """reconcile: the payment service's scheduled reconciliation with Stripe. This file only puts the parts together."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onecharge.payments.parts import PaymentParts
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.stripe_events import Received
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parallel import Threads
 from onecharge.runtime.parts import part
 from reconcile.run import IN_PARALLEL, STEP_SECONDS, ReconcileRun
-
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
 def bounds_of(function_timeout_seconds: int) -> TimeBounds:
@@ -32,7 +29,7 @@ class ReconcileParts(PaymentParts):
 
 
 @lambda_handler(ReconcileParts)
-def handler(parts: ReconcileParts, event: dict[str, Any], context: "LambdaContext") -> None:
+def handler(parts: ReconcileParts, event: dict[str, Any], context: Context) -> None:
     """Reconcile from where the last run stopped; what the schedule says does not matter."""
     ReconcileRun(
         make_tools=parts.tools,

@@ -4,19 +4,15 @@ SQS message ─► Consumer ─► refund_charge (refund.py) ─► claim ─►
                (runtime)
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.payments.parts import PaymentParts
-from onecharge.runtime.consumer import Consumer
-from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.consumer import BatchResponse, Consumer
+from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parts import part
 from onecharge.runtime.queues import Queue
 from refund_charge.refund import refund_charge
-
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
 class RefundChargeParts(PaymentParts):
@@ -34,6 +30,6 @@ class RefundChargeParts(PaymentParts):
 
 
 @lambda_handler(RefundChargeParts)
-def handler(parts: RefundChargeParts, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
+def handler(parts: RefundChargeParts, event: dict[str, Any], context: Context) -> BatchResponse:
     """Make the refunds of one batch; returns the messages that SQS is to deliver again."""
     return parts.consumer.consume(event, context)

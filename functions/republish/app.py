@@ -1,20 +1,17 @@
 """republish: scheduled; publishes again what waits for an outcome. This file only puts the parts together."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.runtime.aws import BATCH_SIZE
 from onecharge.runtime.checkpoints import CheckpointStore
-from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parallel import Threads
 from onecharge.runtime.parts import Parts, part
 from onecharge.runtime.topics import Topic
 from republish.republish import Republisher
 from republish.waiting import waiting_orders, waiting_refunds
-
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 _PAGE_SECONDS = 30
 """Far more than a page takes, unless AWS is slow. If the invocation times out within one, the next run repeats it."""
@@ -38,6 +35,6 @@ class RepublishParts(Parts):
 
 
 @lambda_handler(RepublishParts)
-def handler(parts: RepublishParts, event: dict[str, Any], context: "LambdaContext") -> None:
+def handler(parts: RepublishParts, event: dict[str, Any], context: Context) -> None:
     """Publish again what waits, from the checkpoint of the last run. The content of the scheduled event is ignored."""
     parts.republisher.run(lambda: context.get_remaining_time_in_millis() / 1000 >= _PAGE_SECONDS)

@@ -3,17 +3,14 @@
 POST /stripe/events ─► http_route.py: verify ─► payments/stripe_events.py: parse ─► payments/sync.py: sync
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onecharge.payments.parts import PaymentParts
 from onecharge.payments.stripe_events import NewestReceived, Received
-from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parts import part
 from onecharge.runtime.secrets import Secret
 from stripe_webhook.http_route import WebhookRoute
-
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 
 class StripeWebhookParts(PaymentParts):
@@ -34,6 +31,6 @@ class StripeWebhookParts(PaymentParts):
 
 
 @lambda_handler(StripeWebhookParts)
-def handler(parts: StripeWebhookParts, event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
+def handler(parts: StripeWebhookParts, event: dict[str, Any], context: Context) -> dict[str, Any]:
     """Answer one HTTP request."""
     return parts.route.resolver.resolve(event, context)

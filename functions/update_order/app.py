@@ -6,22 +6,17 @@
 The allowed moves are in onecharge.orders.transitions; a stale or duplicate event changes nothing.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onecharge.contract.events import PaymentOutcomeEvent, event_adapter
 from onecharge.contract.refunds import RefundOutcomeEvent
 from onecharge.orders.store import OrderStore
-from onecharge.runtime.consumer import Consumer, Disposition
-from onecharge.runtime.functions import lambda_handler
+from onecharge.runtime.consumer import BatchResponse, Consumer, Disposition
+from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parts import Parts, part
 from onecharge.runtime.queues import Queue
 from update_order.orders import update_order
 from update_order.refunds import update_refund
-
-if TYPE_CHECKING:
-    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
-    from aws_lambda_powertools.utilities.typing import LambdaContext
-
 
 PAYMENT_EVENT = event_adapter(PaymentOutcomeEvent, RefundOutcomeEvent)
 """Everything that the payment service publishes."""
@@ -56,6 +51,6 @@ class UpdateOrderParts(Parts):
 
 
 @lambda_handler(UpdateOrderParts)
-def handler(parts: UpdateOrderParts, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
+def handler(parts: UpdateOrderParts, event: dict[str, Any], context: Context) -> BatchResponse:
     """Handle one batch of events; returns the messages that SQS is to deliver again."""
     return parts.consumer.consume(event, context)

@@ -18,5 +18,8 @@ def parts_of(function: str) -> type[Parts]:
 
 
 def handle(parts: Parts, event: Any, context: Any) -> Any:
-    """The answer of the handler to which these parts belong."""
-    return import_module(type(parts).__module__).handler.__wrapped__(parts, event, context)
+    """The answer of the handler to which these parts belong; its metrics are flushed."""
+    try:
+        return import_module(type(parts).__module__).handler.__wrapped__(parts, event, context)
+    finally:
+        parts.counts.flush()

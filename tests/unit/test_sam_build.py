@@ -1,13 +1,16 @@
 """layers/build/build.py: what each function and layer is built of, and what a build that fails says."""
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-from layers.build.build import AWS_SERVICES, build, package_of
+import botocore
+
+from layers.build.build import AWS_SERVICES, build, endpoints_of_ours, package_of
 from local.samples import logical_id_of
 from tests.support.harness import PROJECT, load_template
 
@@ -18,6 +21,16 @@ def test_the_data_of_each_service_that_is_called_is_shipped() -> None:
     """And of no other: `UnknownServiceError` would come with the first event, on AWS alone."""
     sources = [path.read_text() for name in ("functions", "shared") for path in (PROJECT / name).rglob("*.py")]
     assert {name for source in sources for name in re.findall(r'client[(,]\s*"([a-z0-9]+)"', source)} == AWS_SERVICES
+
+
+def test_the_endpoints_of_other_services_are_left_out() -> None:
+    """Each cold start parses the file; of our services it says what botocore's own does."""
+    [file] = (Path(path) / "data/endpoints.json" for path in botocore.__path__)
+    whole, shipped = json.loads(file.read_text()), json.loads(endpoints_of_ours(file.read_text()))
+    assert {name for each in shipped["partitions"] for name in each["services"]} == AWS_SERVICES
+    for before, after in zip(whole["partitions"], shipped["partitions"], strict=True):
+        assert before == {**after, "services": before["services"]}
+        assert after["services"].items() <= before["services"].items()
 
 
 def test_a_function_is_packaged_under_its_own_name() -> None:

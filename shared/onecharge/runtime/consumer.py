@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
+type BatchResponse = PartialItemFailureResponse
+"""The messages that SQS is to deliver again (AWS Lambda Developer Guide, "Using Lambda with SQS")."""
+
 BACKOFF_BASE_SECONDS = 2
 BACKOFF_CAP_SECONDS = 900
 """The longest backoff. Multiplied by maxReceiveCount in template.yaml, it is how long an outage can last before SQS
@@ -119,7 +122,7 @@ class Consumer[E: Event]:
         # As many as a batch has records, so that a batch takes as long as its slowest record.
         self._threads = ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record")
 
-    def consume(self, event: dict[str, Any], context: "LambdaContext") -> "PartialItemFailureResponse":
+    def consume(self, event: dict[str, Any], context: "LambdaContext") -> BatchResponse:
         """Process a batch; returns the partial batch response.
 
         It names every message that failed, even if all of them did: raising would make the invocation fail, and Lambda

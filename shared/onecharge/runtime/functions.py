@@ -3,7 +3,7 @@
 A function's app.py names its parts (onecharge.runtime.parts), and has its handler:
 
     @lambda_handler(RepublishParts)
-    def handler(parts: RepublishParts, event: dict[str, Any], context: "LambdaContext") -> None:
+    def handler(parts: RepublishParts, event: dict[str, Any], context: Context) -> None:
         parts.republisher.run(…)
 """
 
@@ -18,13 +18,15 @@ from onecharge.runtime.redaction import presentable
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-type Handler[Result] = Callable[[dict[str, Any], "LambdaContext"], Result]
+type Context = LambdaContext
+"""What Lambda says of the invocation."""
+type Handler[Result] = Callable[[dict[str, Any], Context], Result]
 """What Lambda invokes, with the event and the context."""
 
 
 def lambda_handler[P: Parts, Result](
     parts_of: Callable[[Mapping[str, str]], P],
-) -> Callable[[Callable[[P, dict[str, Any], "LambdaContext"], Result]], Handler[Result]]:
+) -> Callable[[Callable[[P, dict[str, Any], Context], Result]], Handler[Result]]:
     """Turn a function whose first argument is its parts into a handler that Lambda can invoke.
 
     All invocations of a process share the parts, which have the environment of the first one: importing the module
@@ -39,9 +41,9 @@ def lambda_handler[P: Parts, Result](
     def process_parts() -> P:
         return parts_of(dict(os.environ))
 
-    def decorate(invoke: Callable[[P, dict[str, Any], "LambdaContext"], Result]) -> Handler[Result]:
+    def decorate(invoke: Callable[[P, dict[str, Any], Context], Result]) -> Handler[Result]:
         @wraps(invoke)
-        def handler(event: dict[str, Any], context: "LambdaContext") -> Result:
+        def handler(event: dict[str, Any], context: Context) -> Result:
             parts = process_parts()
             try:
                 return invoke(parts, event, context)

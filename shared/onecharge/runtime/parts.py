@@ -77,22 +77,7 @@ class Parts:
         _ = client.exceptions
         return client
 
-    @part
-    def sqs(self) -> "SQSClient":
-        client: SQSClient = self.client("sqs")
-        return client
-
-    @part
-    def sns(self) -> "SNSClient":
-        client: SNSClient = self.client("sns")
-        return client
-
-    @part
-    def s3(self) -> "S3Client":
-        client: S3Client = self.client("s3")
-        return client
-
-    @part
-    def secretsmanager(self) -> "SecretsManagerClient":
-        client: SecretsManagerClient = self.client("secretsmanager")
-        return client
+    sqs: part["SQSClient"] = part(lambda parts: parts.client("sqs"))
+    sns: part["SNSClient"] = part(lambda parts: parts.client("sns"))
+    s3: part["S3Client"] = part(lambda parts: parts.client("s3"))
+    secretsmanager: part["SecretsManagerClient"] = part(lambda parts: parts.client("secretsmanager"))
