@@ -178,7 +178,7 @@ def count_money(instruments: Instruments, subject: str, amount_minor: int, curre
     """Count money as a metric, for the dashboard: an indication, never the books (`python -m ops audit` has these).
 
     It is counted once a row has become SUCCEEDED: one conditional write, which no duplicate and no replay repeats. A
-    worker that dies between that write and its log's last line omits it, so the sum may be too low, and never too high.
+    worker that dies between that write and its log's last line omits it; a refund that fails later is not subtracted.
     """
     dimensions = {"currency": currency}
     if subject == "Payment":
