@@ -78,7 +78,7 @@ def _believes_a_row_that_stands_for_a_lost_one(world: World) -> None:
 
     def looked_back(intent: StripeIntent, tools: Tools) -> AfterCharge:
         row = tools.payments.read(str(intent.order_id))
-        return row.after_charge if row and row.is_of(intent) else look_back(intent, tools)
+        return row.after_charge if row and row.is_of(intent.payment_intent_id) else look_back(intent, tools)
 
     world.service.replaced[look_back] = looked_back
 

@@ -145,7 +145,7 @@ def test_a_refund_whose_row_has_expired_gets_none(shop: Shop, days: int, *, writ
     assert [row["expires_at"] for row in shop.refund_rows] == [made_at + RETENTION_SECONDS] * written
 
 
-@pytest.mark.parametrize("refund_id", [None, "", "R-17", "rfd_1"])
+@pytest.mark.parametrize("refund_id", [None, "", "R-17", "rfd_1", f"{REFUND_ID}\n"])
 def test_a_refund_by_hand_is_ignored(shop: Shop, refund_id: str | None) -> None:
     """It has no refund id, or another system's. The charge's event counts it; if it fails, a person has to know."""
     shop.refund_by_hand(1)

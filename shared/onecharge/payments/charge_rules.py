@@ -152,9 +152,9 @@ class Payment:
         """Whether the attempt, or a cancellation requested later, is unfinished for so long that it is an alarm."""
         return now - max(self.attempt_claimed_at, self.cancel_requested_at or 0) >= OVERDUE_SECONDS
 
-    def is_of(self, intent: "StripeIntent") -> bool:
-        """Whether the PaymentIntent is the row's own."""
-        return self.payment_intent_id == intent.payment_intent_id
+    def is_of(self, payment_intent_id: str | None) -> bool:
+        """Whether the PaymentIntent of this id is the row's own."""
+        return self.payment_intent_id == payment_intent_id
 
     def refused_cards_with(self, intent: "StripeIntent") -> tuple[str, ...]:
         """The cards that are not to be tried again, with the one of the decline that the PaymentIntent shows."""

@@ -138,7 +138,7 @@ def _shows_nothing_new(event: StripeEvent, payment: Payment | None, tools: Tools
 
 def _if_of(payment_intent_id: str | None, payment: Payment | None) -> Payment | None:
     """The row, if it names this PaymentIntent."""
-    return payment if payment is not None and payment.payment_intent_id == payment_intent_id else None
+    return payment if payment is not None and payment.is_of(payment_intent_id) else None
 
 
 def look(order_id: str, event: StripeEvent, payment: Payment | None, tools: Tools) -> StripeIntent | None:
@@ -152,7 +152,7 @@ def look(order_id: str, event: StripeEvent, payment: Payment | None, tools: Tool
         tools.report("EventUnknownToStripe", Cause.STRIPE_ACCOUNT, _UNKNOWN, payment, order_id=order_id)
         return None
     # A person may have typed the id of another order, or have removed it.
-    is_the_orders = intent.order_id == order_id or (payment is not None and payment.is_of(intent))
+    is_the_orders = intent.order_id == order_id or _if_of(intent.payment_intent_id, payment) is not None
     return with_what_followed(intent, payment, tools, event) if is_the_orders else None
 
 
@@ -302,15 +302,14 @@ def _report_what_followed(
     order_id: str, before: AfterCharge, after: AfterCharge, intent: StripeIntent, tools: Tools
 ) -> None:
     """Raise an alarm for each dispute that newly needs a response, and for a new suspicion."""
-    about = {"order_id": order_id}
-    if after.fraud_suspicion not in (None, before.fraud_suspicion):
+    suspicion = after.fraud_suspicion
+    if suspicion not in (None, before.fraud_suspicion):
         why = "do not ship, and decide at Stripe"
-        suspicion = {"fraud_suspicion": after.fraud_suspicion}
-        tools.report("FraudSuspected", Cause.FRAUD_SUSPECTED, why, intent, **about, **suspicion)
+        tools.report("FraudSuspected", Cause.FRAUD_SUSPECTED, why, intent, order_id=order_id, fraud_suspicion=suspicion)
     for dispute_id in new_requests(before.disputes, after.disputes):
         why = "charge disputed: respond at Stripe"
-        dispute = {"dispute_id": dispute_id, "dispute_status": after.disputes[dispute_id]}
-        tools.report("ChargeDisputed", Cause.CHARGE_DISPUTED, why, intent, **about, **dispute)
+        about = {"order_id": order_id, "dispute_id": dispute_id, "dispute_status": after.disputes[dispute_id]}
+        tools.report("ChargeDisputed", Cause.CHARGE_DISPUTED, why, intent, **about)
 
 
 def _expire(order_id: str, payment: Payment, intent: StripeIntent, tools: Tools) -> bool:

@@ -29,7 +29,7 @@ def sync_refund(event: StripeEvent, shown: StripeRefund, tools: Tools) -> None:
         "payment_intent_id": event.payment_intent_id,
         "event_id": event.event_id,
     }
-    if order_id is None or not re.match(REFUND_ID_PATTERN, refund_id):
+    if order_id is None or not re.fullmatch(REFUND_ID_PATTERN, refund_id):
         if shown.has_failed:
             # The runbook lets a person refund what a canceled order has paid: its customer has no money back.
             tools.instruments.log("a refund made by hand failed", alarm=Cause.REFUND_FAILED, **about)

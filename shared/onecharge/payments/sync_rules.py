@@ -75,7 +75,7 @@ def find_discrepancy(
         return lost if is_paid else Discrepancy.NONE
     if is_paid:
         return _of_success(payment, intent, now)
-    is_own = payment.is_of(intent)
+    is_own = payment.is_of(intent.payment_intent_id)
     if is_own and payment.state is PaymentState.SUCCEEDED:
         return Discrepancy.REVERSED
     if is_own and payment.state is PaymentState.REQUIRES_ACTION:
@@ -85,7 +85,7 @@ def find_discrepancy(
 
 
 def _of_success(payment: Payment, intent: StripeIntent, now: float) -> Discrepancy:
-    is_own = payment.is_of(intent)
+    is_own = payment.is_of(intent.payment_intent_id)
     if is_own and payment.state is PaymentState.PENDING and now < payment.lease_expires_at:
         # The lease owner finalizes it; if it crashes, SQS delivers the message again.
         return Discrepancy.NONE
