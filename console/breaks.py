@@ -20,6 +20,7 @@ import requests
 from local.observe import messages_in
 from local.price_list import sold
 from local.stack import Stack as LocalStack
+from local.usual import UsualWorker, usual_workers_of
 from onecharge.orders.ids import order_id_of
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
@@ -68,6 +69,8 @@ class LocalBreaks:
 
     stack: LocalStack
     ops: Stack
+    usual_workers: Sequence[UsualWorker] = ()
+    """Those that get the same messages, each with its own account at Stripe."""
     _pressed: list[tuple[float, str, str]] = field(default_factory=list)
     """When, the order, and the button's label."""
 
@@ -80,7 +83,7 @@ class LocalBreaks:
             stack.stripe.faults_met()
         except OSError:
             return None
-        return cls(stack, ops)
+        return cls(stack, ops, usual_workers_of(stack))
 
     @property
     def buttons(self) -> Sequence[Break]:
@@ -156,8 +159,11 @@ class LocalBreaks:
         return order.placed_event().model_dump_json(exclude_none=True)
 
     def _fault(self, kind: Fault, order_id: str) -> None:
-        confirm = "/v1/payment_intents/*/confirm"
-        self.stack.stripe.add_fault(kind, {"metadata[order_id]": order_id}, path=confirm, seconds=60)
+        """When the order is charged: ours is by a confirm, the usual workers' by a create."""
+        match, admin = {"metadata[order_id]": order_id}, self.stack.stripe
+        admin.add_fault(kind, match, path="/v1/payment_intents/*/confirm", seconds=60)
+        for worker in self.usual_workers:
+            admin.add_fault(kind, match, api_key=worker.api_key, seconds=60)
 
     # ------------------------------------------------------------ breaks that place an order, once they have broken it
 
@@ -204,15 +210,15 @@ class LocalBreaks:
     def deliver_five(self, order_id: str) -> None:
         """Sends the order's message 5 times to the payments queue."""
         # At once, so that they meet the lease.
-        body = self._message(order_id)
-        entries = [{"Id": str(number), "MessageBody": body} for number in range(5)]
-        self.stack.aws.client("sqs").send_message_batch(QueueUrl=self.stack.payments_queue_url, Entries=entries)
+        self._send(self._message(order_id), times=5)
 
     @_button("row", "Delete the payment row", of_order=True)
     def delete_row(self, order_id: str) -> None:
         """Deletes the order's row in the Payments table, and delivers its message again."""
         key = to_item({"order_id": order_id})
         self.ops.dynamodb.delete_item(TableName=self.stack.charges_table, Key=key)
+        for worker in self.usual_workers:
+            worker.forget(self.stack.aws, order_id)
         self._send(self._message(order_id))
 
     @_button("day", "A day passes", of_order=True)
@@ -266,8 +272,12 @@ class LocalBreaks:
 
     # ------------------------------------------------------------ how
 
-    def _send(self, body: str) -> None:
-        self.stack.aws.client("sqs").send_message(QueueUrl=self.stack.payments_queue_url, MessageBody=body)
+    def _send(self, body: str, times: int = 1) -> None:
+        """To our queue and to the usual workers' queues."""
+        aws = self.stack.aws
+        for queue in (self.stack.payments_queue_url, *(worker.queue_url(aws) for worker in self.usual_workers)):
+            entries = [{"Id": str(number), "MessageBody": body} for number in range(times)]
+            aws.client("sqs").send_message_batch(QueueUrl=queue, Entries=entries)
 
     def wait_until_charged(self, order_id: str) -> None:
         self._wait(lambda: bool(self.stack.stripe.ledger().charges_of(order_id)))

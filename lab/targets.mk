@@ -1,5 +1,5 @@
 # What proves, and what compares. Included by the Makefile.
-.PHONY: specification simulate mutants survival bench costs
+.PHONY: specification simulate mutants experiments survival bench costs
 
 specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; break each of its rules [BOUNDS="crash=ANY, cancel=1"].
 	@$(PY) -m lab.specification $(call option,BOUNDS,bounds)
@@ -11,6 +11,9 @@ simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=
 mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: when is it caught? [SEED=…]; WRITE=1 stores the schedules.
 	@$(if $(WRITE),STORE_SCHEDULES=1 $(PY) -m pytest -q -n 0 lab/tests -k is_caught,PYTHONPATH=functions:shared:. \
 	  $(PY) -m lab.simulation --mutants $(call option,SEED,seed))
+
+experiments: install ## Do the console's ten experiments with two usual workers beside ours: five minutes; WRITE=1 keeps the table.
+	@PYTHONPATH=functions:shared:. $(PY) -m lab.experiments $(if $(WRITE),--write)
 
 survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied most [SCHEDULES=10000] [SEED=1]; WRITE=1 keeps the table.
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.survival $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \

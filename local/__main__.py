@@ -20,6 +20,7 @@ from local.processes import StartupError, free_port, running, tail
 from local.samples import write_environment
 from local.stack import PROJECT, Stack, published, running_stack
 from local.terminal import STOPPED, run_in_terminal
+from local.usual import deploy_usual_workers
 from local.work_dir import sole_user_of
 
 _CONSOLE_SECONDS = 60
@@ -45,7 +46,7 @@ def serve(work_dir: Path, host: str, console: Console) -> int:
                 webhooks_by_themselves=True,
                 on_progress=lambda m: console.print(f"• {m}"),
             ) as stack,
-            _with_console(stack, stack_json) as stack,
+            _with_console(_with_usual_workers(stack), stack_json) as stack,
         ):
             write_environment(stack, work_dir / "env.json")
             console.print(f"\n[bold]onecharge is running.[/] Break it, and watch: {stack.console_url}")
@@ -61,6 +62,13 @@ def serve(work_dir: Path, host: str, console: Console) -> int:
             )
             while True:
                 signal.pause()
+
+
+def _with_usual_workers(stack: Stack) -> Stack:
+    """The same stack, with the usual workers beside it; not at another Stripe, which has no accounts for them."""
+    if GivenStripe(stack.stripe_api_base).is_standin():
+        deploy_usual_workers(stack)
+    return stack
 
 
 @contextmanager

@@ -98,6 +98,9 @@ class Account:
     """When the request arrived that is executed now: earlier than now if it is executed late."""
     executing: Request | None = None
     """The request that causes the current events; None while Stripe acts by itself."""
+    cards_of: "Account | None" = None
+    """An account whose PaymentMethods this one takes, each as a card of its own: what cloning is for at Stripe (Stripe
+    documentation, "Share PaymentMethods across connected accounts")."""
     _objects: dict[type, dict[str, Any]] = field(default_factory=dict)
 
     def all[Kind](self, kind: type[Kind]) -> dict[str, Kind]:

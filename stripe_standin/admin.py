@@ -37,8 +37,9 @@ class Ledger:
     """Failed and pending charges: no money was taken."""
     disputes: tuple[Mapping[str, Any], ...] = ()
 
-    def charges_of(self, order_id: str) -> list[LedgerCharge]:
-        return [charge for charge in self.charges if charge.order_id == order_id]
+    def charges_of(self, order_id: str, account: str = "acct_standin") -> list[LedgerCharge]:
+        """The charges of an order in an account: by default that of every API key that has no other."""
+        return [charge for charge in self.charges if (charge.order_id, charge.account) == (order_id, account)]
 
 
 class AdminError(OSError):
@@ -81,15 +82,17 @@ class StandInAdmin:
         executed: Executed | None = None,
         status: int | None = None,
         error: Mapping[str, str] | None = None,
+        api_key: str | None = None,
     ) -> None:
-        """Inject a fault into the requests that match (see faults.py).
+        """Inject a fault into the requests that match (see faults.py), of any API key or of this one.
 
         For a fault that is an error response, `stored` decides whether its key replays it, and `executed` whether the
         request still takes effect. `status` and `error` (message, type, code) belong to Fault.RESPONSE.
         """
         rule = {"kind": kind, "match": dict(match or {}), "times": times, "skip": skip, "seconds": seconds}
+        requests = {"method": method, "path": path, "api_key": api_key}
         response = {"stored": stored, "executed": executed, "status": status, "error": dict(error or {})}
-        self._send("POST", "faults", {"rules": [{**rule, **response, "method": method, "path": path}]})
+        self._send("POST", "faults", {"rules": [{**rule, **response, **requests}]})
 
     def faults_met(self) -> int:
         """How many requests have met an injected fault."""
@@ -138,9 +141,14 @@ class StandInAdmin:
         """Delete one idempotency key, or all that are not in use. Returns the number of deleted keys."""
         return int(self._send("POST", "keys/delete", {"key": key})["deleted"])
 
-    def assign_api_key(self, api_key: str, account: str | None = "acct_standin") -> None:
-        """Assign an API key to an account, which sees nothing of other accounts; with None the key is refused."""
-        self._send("POST", "api_keys", {"api_key": api_key, "account": account})
+    def assign_api_key(
+        self, api_key: str, account: str | None = "acct_standin", *, cards_of: str | None = None
+    ) -> None:
+        """Assign an API key to an account, which sees nothing of other accounts; with None the key is refused.
+
+        A new account takes the PaymentMethods of `cards_of`, another account, as if they had been cloned to it.
+        """
+        self._send("POST", "api_keys", {"api_key": api_key, "account": account, "cards_of": cards_of})
 
     def restrict_api_key(self, api_key: str, permissions: Iterable[str]) -> None:
         """Give the key these permissions and no other, as `payment_intent_write`; its other requests get a 403."""

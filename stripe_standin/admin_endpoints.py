@@ -62,7 +62,7 @@ def handle_admin_request(standin: Server, method: str, path: str, body: dict[str
             if "permissions" in body:
                 standin.engine.api_keys.restrict(body["api_key"], body["permissions"])
             else:
-                standin.engine.assign_key(body["api_key"], body.get("account"))
+                standin.engine.assign_key(body["api_key"], body.get("account"), body.get("cards_of"))
             return {}
         case "GET", ["api_keys"]:
             return {"used": standin.engine.api_keys.used}

@@ -190,11 +190,11 @@ class StripeEngine:
 
     # ---------------------------------------------------------------- accounts and API keys
 
-    def assign_key(self, api_key: str, account_id: str | None) -> None:
+    def assign_key(self, api_key: str, account_id: str | None, cards_of: str | None = None) -> None:
         """Assign an API key to an account, which is created if it is new; with None the key is refused."""
         self._account_of_key[api_key] = account_id
         if account_id is not None and account_id not in self.accounts:
-            self._open(account_id)
+            self._open(account_id).cards_of = self.accounts[cards_of] if cards_of else None
 
     def _open(self, account_id: str) -> Account:
         self.accounts[account_id] = Account(account_id, self.now, self._ids, self.behavior, self.schedule)

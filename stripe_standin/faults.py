@@ -98,6 +98,8 @@ class FaultRule:
     method: str = "POST"
     path: str = "/v1/payment_intents"
     """* matches any part: "/v1/payment_intents/*/confirm"."""
+    api_key: str | None = None
+    """Only requests with this key; None: with any."""
     stored: bool | None = None
     """For an error response: whether the key replays it. None: the default of the kind."""
     executed: Executed | None = None
@@ -139,6 +141,7 @@ class FaultRule:
         return (
             request.method == self.method
             and fnmatchcase(request.path, self.path)
+            and self.api_key in (None, request.api_key)
             and self.match.items() <= {**created_with, **request.parameters}.items()
             and (self.times is None or self.hits < self.skip + self.times)
         )

@@ -137,6 +137,8 @@ def resolve(account: Account, identifier: str) -> PaymentMethod:
         return account.all(PaymentMethod)[identifier]
     if identifier in TEST_CARDS:
         return new(account, identifier)
+    if account.cards_of and (shared := account.cards_of.all(PaymentMethod).get(identifier)):
+        return new(account, shared.behaves_like)
     raise missing_parameter("PaymentMethod", identifier, "payment_method")
 
 

@@ -20,7 +20,8 @@ from tests.support.harness import PROJECT, create_table, load_template, number_o
 
 STRIPE_SECONDS, AWS_SECONDS = 0.300, 0.004
 """How long a request takes at least, where time is measured."""
-VARIANTS = PROJECT / "lab/speed/variants"
+DESIGNS = (PROJECT / "local/usual", PROJECT / "lab/speed/variants")
+"""The folders of the other designs."""
 PACKAGES = PROJECT / ".venv/opt/bench/lib/python3.13/site-packages"
 """What pip has installed for the other designs."""
 _BARE_PYTHON = (f"{sys.base_prefix}/bin/python3.13", "-I", "-S", "-B")

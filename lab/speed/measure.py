@@ -10,7 +10,7 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from lab.costs.bill import BUSY, LOW_TRAFFIC
-from lab.speed.functions import AWS_SECONDS, PACKAGES, STRIPE_SECONDS, VARIANTS, Servers, WorkFailed
+from lab.speed.functions import AWS_SECONDS, DESIGNS, PACKAGES, STRIPE_SECONDS, Servers, WorkFailed
 from lab.speed.results import OURS, Invocation, Run
 from lab.speed.shops import MeasuredShop, delivered_again
 
@@ -108,7 +108,7 @@ def measure_cold_starts(shops: Sequence[MeasuredShop], servers: Servers, work_di
         for shop in chance.sample(list(shops), len(shops)):
             shop.aws_seconds = 0
             with_pyc = _cold_start(shop, None)
-            by_default = with_pyc if shop.design == OURS else _cold_start(shop, (VARIANTS, plain))
+            by_default = with_pyc if shop.design == OURS else _cold_start(shop, (*DESIGNS, plain))
             if number:  # The first one reads the files from the disk.
                 run.cold_pyc_ms[shop.design].append(with_pyc)
                 run.cold_ms[shop.design].append(by_default)

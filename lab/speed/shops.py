@@ -1,7 +1,7 @@
 """Each design as a shop whose functions run: an order is placed, charged, and known to be paid.
 
 onecharge    orders_api ─► publish_events ─► charge_order ─► publish_events ─► update_order
-the others   naive.place_order ─► the design's own function
+the others   place_order ─► the design's own function
 
 The tables are DynamoDB Local's. The streams, SNS, SQS and Lambda are played here: their records are made of the samples
 in events/, and the messages are those that the functions have published.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from lab.speed.functions import PACKAGES, VARIANTS, Function, Servers, WorkFailed, our_variables
+from lab.speed.functions import DESIGNS, PACKAGES, Function, Servers, WorkFailed, our_variables
 from lab.speed.results import ASYNC, DURABLE, NAIVE, OURS, PEERS, POWERTOOLS, Invocation
 from local.samples import logical_id_of, path_of
 
@@ -151,16 +151,16 @@ class OurShop(MeasuredShop):
 
 
 _HANDLERS = {
-    "place_order": "naive.place_order",
+    "place_order": "place_order.handler",
     NAIVE: "naive.handler",
     POWERTOOLS: "powertools.handler",
-    ASYNC: "powertools.async_handler",
+    ASYNC: "powertools_async.handler",
     DURABLE: "durable.handler",
 }
 
 
 class PeerShop(MeasuredShop):
-    """Another design, as pip installs its packages. All of them have the naive loop's function that places orders."""
+    """Another design, as pip installs its packages. All of them have the same function that places orders."""
 
     def __init__(self, servers: Servers, design: str) -> None:
         super().__init__(design)
@@ -173,9 +173,8 @@ class PeerShop(MeasuredShop):
             "PAYMENTS_QUEUE_URL": "PeerQueue",
             "STRIPE_API_KEY": "sk_test_bench",
         }
-        return Function(
-            function, _HANDLERS[function], folders or (VARIANTS, PACKAGES), self._servers.environment(variables)
-        )
+        path = folders or (*DESIGNS, PACKAGES)
+        return Function(function, _HANDLERS[function], path, self._servers.environment(variables))
 
     def place(self, orders: int) -> Records:
         bodies: list[str] = []

@@ -108,3 +108,13 @@ def test_a_fault_can_match_the_confirm_of_one_payment_intent(account: Account) -
     account.admin.add_fault(Fault.UNAVAILABLE_503, {"amount": "3000"}, path=CONFIRM)
     assert account.confirm(other.id, "pm_card_visa", "confirm-1").status == "succeeded"
     assert summary(account.confirm_fails(intent.id, "pm_card_visa", "confirm-2"))[0] == 503
+
+
+def test_a_fault_meets_one_api_key(account: Account) -> None:
+    """The requests of another account go on as if there were none."""
+    account.admin.assign_api_key("sk_test_other", "acct_other")
+    account.admin.add_fault(Fault.UNAVAILABLE_503, api_key="sk_test_other", times=None)
+    account.create()
+    account.client = account.client_with("sk_test_other")
+    with pytest.raises(stripe.APIError):
+        account.create()

@@ -24,3 +24,21 @@ def test_a_payment_method_pays_once(account: Account) -> None:
     assert (error.http_status, error.user_message, error.code) == (400, USED_UP, None)
     assert account.charges == 1
     assert account.retrieve(second.id).status == "requires_payment_method"
+
+
+def test_another_account_takes_a_payment_method_as_a_card_of_its_own(account: Account) -> None:
+    """As if it had been cloned: paying with it there does not use it up here."""
+    method, ours = account.payment_method(), account.client
+    account.admin.assign_api_key("sk_test_other", "acct_other", cards_of="acct_standin")
+    for client in account.client_with("sk_test_other"), ours:
+        account.client = client
+        account.confirm(account.create().id, method)
+    assert {charge.account for charge in account.admin.ledger().charges} == {"acct_other", "acct_standin"}
+
+
+def test_an_account_knows_no_payment_method_of_another(account: Account) -> None:
+    """Unless it takes its cards."""
+    method = account.payment_method()
+    account.admin.assign_api_key("sk_test_other", "acct_other")
+    account.client = account.client_with("sk_test_other")
+    assert account.confirm_fails(account.create().id, method).code == "resource_missing"

@@ -1,25 +1,15 @@
-"""Powertools for AWS Lambda (Python): `idempotent_function`, keyed on the order's id, with both batch processors.
+"""Powertools for AWS Lambda (Python): `idempotent_function`, keyed on the order id, with the batch processor.
 
 As its documentation has it: "Idempotency", sections "Idempotent_function decorator", "Batch integration" and "Lambda
-timeouts" (the context is registered); "Batch Processing", sections "Processing messages from SQS" and "Processing
-messages asynchronously". Everything else is at its default.
-
-The idempotency utility takes no coroutine (aws-powertools/powertools-lambda-python issue 4483: boto3 is synchronous).
-So the asynchronous processor runs the idempotent function on the threads of `asyncio.to_thread`.
+timeouts" (the context is registered); "Batch Processing", section "Processing messages from SQS". Everything else is at
+its default.
 """
 
-import asyncio
 import os
 from typing import Any
 
 import stripe
-from aws_lambda_powertools.utilities.batch import (
-    AsyncBatchProcessor,
-    BatchProcessor,
-    EventType,
-    async_process_partial_response,
-    process_partial_response,
-)
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.idempotency import (
     DynamoDBPersistenceLayer,
@@ -28,7 +18,6 @@ from aws_lambda_powertools.utilities.idempotency import (
 )
 
 processor = BatchProcessor(event_type=EventType.SQS)
-async_processor = AsyncBatchProcessor(event_type=EventType.SQS)
 persistence_layer = DynamoDBPersistenceLayer(table_name=os.environ["TABLE"])
 config = IdempotencyConfig(event_key_jmespath="order_id")
 client = stripe.StripeClient(
@@ -63,16 +52,3 @@ def handler(event: dict[str, Any], context: Any) -> Any:
     """Process each record, one after the other; returns those that failed."""
     config.register_lambda_context(context)
     return process_partial_response(event=event, record_handler=record_handler, processor=processor, context=context)
-
-
-async def async_record_handler(record: SQSRecord) -> dict[str, Any]:
-    result: dict[str, Any] = await asyncio.to_thread(process_order, order=record.json_body["data"])
-    return result
-
-
-def async_handler(event: dict[str, Any], context: Any) -> Any:
-    """Process the records in parallel; returns those that failed."""
-    config.register_lambda_context(context)
-    return async_process_partial_response(
-        event=event, record_handler=async_record_handler, processor=async_processor, context=context
-    )

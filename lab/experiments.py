@@ -1,0 +1,130 @@
+"""`make experiments`: the ten experiments of the console, on the local stack, with the two usual workers beside ours.
+
+Each button is pressed as in the browser. Then the charges in Stripe's ledger are counted, for each of the three
+accounts. `--write` keeps the table in README.md. It takes about five minutes, since the message of a killed worker
+comes back after 72 seconds.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from console.breaks import LocalBreaks
+from lab.publish import write_table
+from local.observe import messages_in
+from local.stack import PROJECT, running_stack
+from local.terminal import run_in_terminal
+from local.usual import USUAL_WORKERS, deploy_usual_workers
+from ops.connection import connect
+
+_OURS = "acct_standin"
+ACCOUNTS = {**{worker.account: worker.title for worker in USUAL_WORKERS}, _OURS: "onecharge"}
+"""The design behind each account at Stripe."""
+_SETTLE_SECONDS, _IDLE_POLLS = 500, 8
+
+Buttons = Sequence[str]
+EXPERIMENTS: dict[str, Buttons] = {
+    "An order": ["place"],
+    "Five more deliveries": ["five"],
+    "Stripe's answer is lost": ["lose"],
+    "Stripe answers 500 after charging": ["500"],
+    "The worker is killed": ["kill"],
+    "Stripe forgets its keys": ["place", "day"],
+    "The payment row is deleted": ["place", "row"],
+    "Webhooks twice and late, then the DLQ": ["place", "webhook", "dlq"],
+    "Killed, delivered five times, row deleted, redriven": ["kill", "again", "row", "dlq"],
+    "Stripe is down for a minute": ["down"],
+}
+"""What is pressed for one order, one after the other. The last one disturbs all others, so it comes after them."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An experiment, and how often each design charged its order."""
+
+    title: str
+    charges: dict[str, int]
+    """By account."""
+
+
+def run(breaks: LocalBreaks, on_progress: Callable[[str], object] = lambda _: None) -> Iterator[Outcome]:
+    """Do all of them on a running stack, and count. Raises Problem if a button cannot be pressed."""
+    *alone, last = EXPERIMENTS
+    for titles in alone, [last]:
+        orders: dict[str, str] = {}
+        for presses in range(max(len(EXPERIMENTS[title]) for title in titles)):
+            for title in titles:
+                if presses < len(EXPERIMENTS[title]):
+                    button = EXPERIMENTS[title][presses]
+                    on_progress(f"{title}: {button}")
+                    _, order_id = breaks.press(button, order_id=orders.get(title), seed=None)
+                    orders[title] = str(order_id)
+            on_progress("waiting until every message is worked off")
+            _settle(breaks)
+        ledger = breaks.stack.stripe.ledger()
+        for title, order_id in orders.items():
+            yield Outcome(title, {account: len(ledger.charges_of(order_id, account)) for account in ACCOUNTS})
+
+
+def _settle(breaks: LocalBreaks) -> None:
+    """Return once all queues have been empty for some seconds."""
+    stack, deadline, idle = breaks.stack, time.monotonic() + _SETTLE_SECONDS, 0
+    queues = [stack.payments_queue_url, *(worker.queue_url(stack.aws) for worker in breaks.usual_workers)]
+    while idle < _IDLE_POLLS:
+        idle = 0 if any(messages_in(stack, each) for each in queues) else idle + 1
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"messages are left after {_SETTLE_SECONDS} seconds")
+        time.sleep(0.5)
+
+
+def in_markdown(outcomes: Sequence[Outcome]) -> str:
+    rows = [["charges of one order", *ACCOUNTS.values()], ["---", *["---:"] * len(ACCOUNTS)]]
+    for each in outcomes:
+        counts = [each.charges[account] for account in ACCOUNTS]
+        rows.append([each.title, *(str(count) if count == 1 else f"**{count}**" for count in counts)])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _for_the_terminal(outcomes: Sequence[Outcome]) -> Table:
+    table = Table("charges of one order", *ACCOUNTS.values())
+    for each in outcomes:
+        counts = (each.charges[account] for account in ACCOUNTS)
+        table.add_row(each.title, *(f"[{'green' if count == 1 else 'bold red'}]{count}" for count in counts))
+    return table
+
+
+def program(console: Console, *, writes: bool) -> int:
+    """Returns 1 if onecharge has charged an order not exactly once."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        console.status("starting") as status,
+        running_stack(work_dir=Path(folder), webhooks_by_themselves=True, on_progress=status.update) as stack,
+    ):
+        stack_json = Path(folder) / "stack.json"
+        stack_json.write_text(stack.as_json())
+        deploy_usual_workers(stack)
+        breaks = LocalBreaks.of(connect(str(stack_json)), str(stack_json))
+        assert breaks, "the local stack's Stripe is the stand-in"
+        outcomes = list(run(breaks, status.update))
+    console.print(_for_the_terminal(outcomes))
+    if writes:
+        write_table(PROJECT / "README.md", in_markdown(outcomes))
+    return int(any(each.charges[_OURS] != 1 for each in outcomes))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make experiments", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="keep the table in README.md")
+    writes = parser.parse_args().write
+    return run_in_terminal(lambda console: program(console, writes=writes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
