@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import requests
 
+from console.experiments import Experiment, experiment_of
 from local.observe import messages_in
 from local.price_list import sold
 from local.stack import Stack as LocalStack
@@ -31,6 +32,7 @@ from ops.errors import Problem
 from stripe_standin.faults import Fault
 
 _PATIENCE_SECONDS = 20
+_DOWN_SECONDS = 60
 _CUSTOMER = "cus_console"
 
 
@@ -47,17 +49,28 @@ class Break:
     do: _Do
     of_order: bool = False
     """Whether it is done to an order that is there; else it places one."""
+    stays: bool = False
+    """Whether the list is what to look at next, and not the order's page."""
+
+    @property
+    def experiment(self) -> Experiment:
+        return experiment_of(self.name)
 
 
 BREAKS: list[Break] = []
 """In the order of the methods below."""
 
 
-def _button(name: str, label: str, *, of_order: bool = False) -> Callable[[_Do], _Do]:
+def _named(name: str) -> Break:
+    """Raises KeyError."""
+    return {each.name: each for each in BREAKS}[name]
+
+
+def _button(name: str, label: str, *, of_order: bool = False, stays: bool = False) -> Callable[[_Do], _Do]:
     """A button that calls the method; the first line of its docstring says what it does."""
 
     def add(do: _Do) -> _Do:
-        BREAKS.append(Break(name, label, (do.__doc__ or "").partition("\n")[0], do, of_order))
+        BREAKS.append(Break(name, label, (do.__doc__ or "").partition("\n")[0], do, of_order, stays))
         return do
 
     return add
@@ -71,8 +84,11 @@ class LocalBreaks:
     ops: Stack
     usual_workers: Sequence[UsualWorker] = ()
     """Those that get the same messages, each with its own account at Stripe."""
-    _pressed: list[tuple[float, str, str]] = field(default_factory=list)
-    """When, the order, and the button's label."""
+    _pressed: list[tuple[float, str, Break]] = field(default_factory=list)
+    """When, the order, and the button."""
+    _up_again: threading.Timer | None = None
+    down_until: float = 0.0
+    """When Stripe answers again, in epoch seconds; in the past unless it is down."""
 
     @classmethod
     def of(cls, ops: Stack, stack_json: str | None) -> "LocalBreaks | None":
@@ -93,17 +109,17 @@ class LocalBreaks:
         """Do it; returns its sentence, and the order to look at. Raises KeyError, Problem."""
         if name == "surprise":
             return self._surprise(seed)
-        chosen = {each.name: each for each in BREAKS}[name]
+        chosen = _named(name)
         if chosen.of_order:
             if order_id is None or self._stored(order_id) is None:
                 raise Problem("there is no such order")
             at = time.time()
             chosen.do(self, order_id)
-            self._pressed.append((at, order_id, chosen.label))
+            self._pressed.append((at, order_id, chosen))
             return chosen.says, order_id
         key = str(uuid4())
         order_id = order_id_of(_CUSTOMER, key)
-        self._pressed.append((time.time(), order_id, chosen.label))
+        self._pressed.append((time.time(), order_id, chosen))
         chosen.do(self, order_id)
         self._place(key)
         if name == "five":
@@ -112,7 +128,12 @@ class LocalBreaks:
 
     def history(self, order_id: str) -> Sequence[tuple[float, str]]:
         """When which button was pressed for the order, by its label."""
-        return [(at, label) for at, of, label in self._pressed if of == order_id]
+        return [(at, each.label) for at, of, each in self._pressed if of == order_id]
+
+    def experiments(self, order_id: str) -> Sequence[Experiment]:
+        """Those that the order was, the first one first; what a surprise has pressed is one."""
+        made = list(dict.fromkeys(each.experiment for _, of, each in self._pressed if of == order_id))
+        return [each for each in made if "surprise" in each.buttons] or made
 
     def _surprise(self, seed: str | None) -> tuple[str, None]:
         """Three orders with a break each, and three more breaks of each, in an order that the seed repeats."""
@@ -122,13 +143,18 @@ class LocalBreaks:
         of_order = [each for each in BREAKS if each.of_order]
         plan = [(chance.choice(placing), [chance.choice(of_order) for _ in range(3)]) for _ in range(3)]
         threading.Thread(target=self._run, args=[plan], daemon=True).start()
-        said = "; ".join(" → ".join(each.label for each in (first, *others)) for first, others in plan)
-        return f"Seed {seed}, one after the other for some minutes: {said}.", None
+        names = [[f"“{each.label}”" for each in (first, *others)] for first, others in plan]
+        said = [
+            f"The {number} order gets {', '.join(each[:-1])} and {each[-1]}."
+            for number, each in zip(("first", "second", "third"), names, strict=True)
+        ]
+        return " ".join(["Places three orders, which takes some minutes.", *said, f"Seed {seed} repeats it."]), None
 
     def _run(self, plan: Sequence[tuple[Break, Sequence[Break]]]) -> None:
         """While the page shows what happens: a killed worker alone takes more than a minute."""
         for first, others in plan:
             _, order_id = self.press(first.name, order_id=None, seed=None)
+            self._pressed.append((time.time(), str(order_id), _named("surprise")))
             self.wait_until_charged(str(order_id))
             for each in others:
                 # What cannot be done at this moment, as long as a message is under way, is left out.
@@ -191,14 +217,17 @@ class LocalBreaks:
         # Its answer trickles, so that no read timeout expires: the function is killed at its own timeout.
         self._fault(Fault.HANG_AFTER, order_id)
 
-    @_button("down", "Stripe is down for a minute")
+    @_button("down", "Stripe is down for a minute", stays=True)
     def stripe_down(self, order_id: str) -> None:
         """Every request to Stripe is answered with 503 for 60 seconds."""
         for method in ("GET", "POST"):
             self.stack.stripe.add_fault(Fault.UNAVAILABLE_503, times=None, method=method, path="/v1/*")
-        ending = threading.Timer(60, self.stack.stripe.clear_faults)
-        ending.daemon = True
-        ending.start()
+        if self._up_again:
+            self._up_again.cancel()
+        self._up_again = threading.Timer(_DOWN_SECONDS, self.stack.stripe.clear_faults)
+        self._up_again.daemon = True
+        self._up_again.start()
+        self.down_until = time.time() + _DOWN_SECONDS
 
     @_button("surprise", "Surprise me")
     def place_three(self, order_id: str) -> None:

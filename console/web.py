@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,11 +67,18 @@ class Pages:
             "waiting": [row for row in seen.rows if row.waits],
             "wrong": [row for row in seen.rows if row.is_wrong],
         }.get(only, seen.rows)
-        return {"tally": seen, "rows": shown[:ROWS_SHOWN], "only": only}
+        return {"tally": seen, "rows": shown[:ROWS_SHOWN], "only": only, **self.broken()}
 
     def order(self, order_id: str) -> dict[str, Any]:
         seen: OrderSeen = self.reader.order(order_id, self.breaks.history(order_id) if self.breaks else ())
-        return {"order_id": order_id, "seen": seen, "story": seen.story}
+        return {"order_id": order_id, "seen": seen, "story": seen.story, **self.broken()}
+
+    def broken(self) -> dict[str, Any]:
+        """What the buttons have done: which experiments an order was, and for how long Stripe is still down."""
+        if self.breaks is None:
+            return {"experiments": None, "down_seconds": 0}
+        down_seconds = max(0, round(self.breaks.down_until - time.time()))
+        return {"experiments": self.breaks.experiments, "down_seconds": down_seconds}
 
     def page(self, name: str, **given: Any) -> str:
         """A whole page."""
@@ -139,7 +147,9 @@ async def _press(request: Request) -> Response:
         shown = order_id if order_id and re.fullmatch(ORDER_ID_PATTERN, order_id) else None
     except Exception as error:
         return _failed(pages, error)
-    return RedirectResponse(f"{f'/orders/{shown}' if shown else '/'}?done={name}", status_code=303)
+    stays = any(each.name == name and each.stays for each in pages.breaks.buttons)
+    path = f"/orders/{shown}" if shown and not stays else "/"
+    return RedirectResponse(f"{path}?done={name}", status_code=303)
 
 
 async def _not_found(request: Request, _: Exception) -> Response:

@@ -42,7 +42,7 @@ RULES = [
     Rule("console", ["onecharge", "ops"], "It shows what ops reads."),
     Rule(
         "console.breaks",
-        ["onecharge", "ops", "local", "stripe_standin"],
+        ["onecharge", "ops", "local", "stripe_standin", "console.experiments"],
         "It breaks the local stack, by the stand-in's admin API.",
     ),
     Rule("console.__main__", ["onecharge", "ops", "console"], "It puts the console together."),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from console.breaks import BREAKS, LocalBreaks
+from console.experiments import EXPERIMENTS, Experiment, experiment_of
 from console.lines import Line
 from console.reading import OrderSeen, Reader
 from console.tally import Seen, Stored
@@ -66,6 +68,9 @@ class CannedBreaks(LocalBreaks):
             raise Problem("the DLQ is empty")
         self.pressed.append(name)
         return f"done: {MARKUP}", ORDER_ID
+
+    def experiments(self, order_id: str) -> Sequence[Experiment]:
+        return [experiment_of(name) for name in self.pressed]
 
     def history(self, order_id: str) -> Sequence[tuple[float, str]]:
         return [(T0, f"{name} {MARKUP}") for name in self.pressed]
@@ -152,6 +157,47 @@ def test_a_break_that_is_not_possible_leads_back_and_says_why(client: TestClient
         refused = client.post("/breaks/dlq", data=form | given, headers=headers)
         assert (refused.status_code, refused.headers["Location"]) == (303, f"{path}?done=dlq")
         assert "Not possible now: the DLQ is empty" in client.get(refused.headers["Location"]).text
+
+
+def test_each_button_is_one_of_the_ten_experiments() -> None:
+    """And each experiment has a button: none is only in a text."""
+    of_experiments = [name for each in EXPERIMENTS for name in each.buttons]
+    assert sorted(of_experiments) == sorted(each.name for each in BREAKS)
+    assert [each.number for each in EXPERIMENTS] == list(range(1, 11))
+
+
+def test_list_and_page_say_which_experiment_an_order_was(client: TestClient, breaks: CannedBreaks) -> None:
+    """The page says what to look for in the last one; the list names the first, and the numbers of the others."""
+    breaks.pressed = ["kill", "day"]
+    assert "5 A worker is killed, 7 <" in " ".join(client.get("/").text.split())
+    page = client.get(f"/orders/{ORDER_ID}").text
+    assert "Experiment 7: Stripe forgets the keys" in page
+    assert "Before: 5 A worker is killed" in page
+    assert "after it a search and a retrieve" in page
+
+
+def test_while_stripe_is_down_the_pages_say_for_how_long(client: TestClient, breaks: CannedBreaks) -> None:
+    """Its button leads back to the list: what to watch there is how orders wait."""
+    assert "Stripe is down" not in client.get("/").text.partition("Break it</h2>")[0]
+    breaks.down_until = time.time() + 45
+    for path in ("/", f"/orders/{ORDER_ID}"):
+        assert re.search(r"Stripe is down for 4[45] s more", client.get(path).text)
+    form, headers = {"token": token_in(client.get("/").text)}, {"Origin": f"http://{HOST}"}
+    assert client.post("/breaks/down", data=form, headers=headers).headers["Location"] == "/?done=down"
+
+
+def test_a_surprise_says_what_it_does_in_sentences() -> None:
+    """And the seed that repeats it."""
+    breaks = LocalBreaks(stack=None, ops=None)  # type: ignore[arg-type]
+    breaks._run = lambda plan: None  # type: ignore[method-assign]
+    said, _ = breaks.press("surprise", order_id=None, seed="7")
+    again, _ = breaks.press("surprise", order_id=None, seed="7")
+    assert said == again
+    assert re.fullmatch(
+        r"Places three orders, which takes some minutes\."
+        r"( The (first|second|third) order gets “[^”]+”, “[^”]+”, “[^”]+” and “[^”]+”\.){3} Seed 7 repeats it\.",
+        said,
+    )
 
 
 def test_a_deployed_stack_has_no_buttons() -> None:

@@ -1,0 +1,114 @@
+"""The ten experiments: what to look for in an order's timeline, and which rule of docs/protocol.md it shows.
+
+Each button of breaks.py belongs to one of them.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What one or two buttons show."""
+
+    number: int
+    title: str
+    buttons: tuple[str, ...]
+    """By their names in breaks.py."""
+    look_for: str
+    rule: str
+
+
+EXPERIMENTS = (
+    Experiment(
+        1,
+        "An order",
+        ("place",),
+        "“id stored before the confirm”. From here on every worker finds this PaymentIntent, and no other. Read the "
+        "timeline from left to right: one conditional write stores the order, the stream publishes it, a worker claims "
+        "the row, creates a PaymentIntent, stores its id, confirms, finalizes.",
+        "Rule 2: the id is stored before any money can move.",
+    ),
+    Experiment(
+        2,
+        "Five more deliveries",
+        ("five", "again"),
+        "five refused claims. Open one: “row” is the row as it was when it refused. A duplicate that comes during the "
+        "lease waits for its end; one that comes later is deleted. Neither sends a request to Stripe.",
+        "Rule 1: one conditional write claims an attempt, and returns the row if it fails.",
+    ),
+    Experiment(
+        3,
+        "Stripe's answer is lost",
+        ("lose",),
+        "a confirm with “no answer”, and beside it CHARGED: Stripe has charged, and we do not know it. The SDK sends "
+        "the confirm once more under the same key, and the response is violet: Stripe replays it.",
+        "Rule 4: an attempt has one key, and a replay is followed by a retrieve.",
+    ),
+    Experiment(
+        4,
+        "A 500 after the charge",
+        ("500",),
+        "the released lease, the wait in the queue, and in the next delivery a retrieve that shows “succeeded”, unless "
+        "a webhook came first. From now on Stripe replays the 500, so sending the request again under the same key "
+        "never helps; another key would charge twice in a design that creates and confirms in one request.",
+        "Rule 3: the PaymentIntent's present status decides.",
+    ),
+    Experiment(
+        5,
+        "A worker is killed",
+        ("kill",),
+        "the blue bar, which is the lease. It goes on after the worker is dead, since the row was not released. Then "
+        "the lease expires, and the message is visible again with receive count 2. The next worker retrieves the "
+        "PaymentIntent, and finalizes without a confirm. This takes 90 seconds.",
+        "The idea behind rule 1: a worker that dies leaves its message in the queue, and its lease ends by itself.",
+    ),
+    Experiment(
+        6,
+        "Stripe is down",
+        ("down",),
+        "the growing waits: 2 to 4 seconds, 4 to 8, and so on, at most 15 minutes. Place more orders meanwhile: the "
+        "list counts them as waiting and none as lost, and each is PAID some seconds after the minute. An outage of a "
+        "day would send nothing to the DLQ.",
+        "The table of responses: a 503 means RETRY.",
+    ),
+    Experiment(
+        7,
+        "Stripe forgets the keys",
+        ("day",),
+        "a create that is new, and after it a search and a retrieve, before an id is stored: neither a row nor a key "
+        "leads to the charge any more. They find the PaymentIntent that succeeded; the new one is never confirmed. If "
+        "Stripe forgot a key within minutes, and our row were lost as well, the order would be charged twice: no "
+        "button does that, since it would break an assumption that the protocol names.",
+        "Rule 2: once the order is 22 hours old, every create is followed by a lookup.",
+    ),
+    Experiment(
+        8,
+        "The payment row is deleted",
+        ("row",),
+        "a claim that is granted, as for a new order, then a create that is replayed (violet) by the generation's key, "
+        "and a retrieve that shows “succeeded”.",
+        "Rule 2: every worker derives the same generation, and so the same key.",
+    ),
+    Experiment(
+        9,
+        "Webhooks twice and late, and the DLQ",
+        ("webhook", "dlq"),
+        "webhooks that change nothing: an event is a hint, after which row and PaymentIntent are compared. A message "
+        "that is redriven from the DLQ is one more duplicate, and is refused.",
+        "Rule 5: webhooks and the reconciler write on the row's revision.",
+    ),
+    Experiment(
+        10,
+        "A surprise",
+        ("surprise",),
+        "the figures at the top of the list: charges equal the orders that are PAID, charged twice stays 0, lost stays "
+        "0. `make simulate` tries some ten thousand such sequences in two minutes, with the same code; if you find one "
+        "that it does not, open an issue with the seed.",
+        "The promise itself.",
+    ),
+)
+
+
+def experiment_of(button: str) -> Experiment:
+    """The experiment that this button makes. Raises StopIteration if there is no such button."""
+    return next(each for each in EXPERIMENTS if button in each.buttons)
