@@ -22,6 +22,8 @@ _VERBS = {
     "GET /v1/payment_intents/{id}": "retrieve",
     "GET /v1/payment_intents/search": "search",
     "GET /v1/payment_intents": "list",
+    "POST /v1/refunds": "refund",
+    "GET /v1/refunds": "list refunds",
 }
 FILTER = (
     '{ ($.order_id = "ord_*") || ($.stripe_object = "pi_*") || ($.wait_seconds > 0) || ($.record.status = "timeout") }'

@@ -1,6 +1,6 @@
 """One order's timeline: its story and the lines of the log ─► moments, each in a lane, and the leases of the row. Pure.
 
-    customer | order service | queue | worker A, B, … | webhook, reconcile | Stripe
+    customer | order service | queue | worker A, B, … | refund worker | webhook, reconcile | Stripe
 
 A line has milliseconds, and stands for the event of the story that it tells; the other events are shown as `explain`
 prints them. What only Stripe knows has seconds: it is at the end of its second, unless the request that caused it has a
@@ -16,18 +16,16 @@ from string import ascii_uppercase
 from typing import Any
 
 from console.lines import DUPLICATE, ENDS, LEASED, STRIPE_REQUEST, TIMED_OUT, Line
-from ops.findings import Severity
-from ops.story import CONFIRM, Event, Story
+from ops.story import CONFIRM, REFUND, Event, Story
 
 CUSTOMER, ORDERS, QUEUE, STRIPE = "customer", "order service", "queue", "Stripe"
+REFUNDS = "refund worker"
 REPAIRS = "webhook, reconcile"
-"""What is ours, and follows Stripe; shown if one of them did something."""
+"""What is ours, and follows Stripe. These two are shown if one of them did something."""
 WORKERS_MAX = 3
 """Lanes of workers. If there are more, they share the last one, so that the page stays readable."""
 TOGETHER_SECONDS = 0.05
 """Moments this close share a row, if each is to the right of the one before."""
-SOON_SECONDS = 120
-"""What comes later at the latest, such as a job that repairs, is only in the findings: it usually is not needed."""
 GAP_SECONDS = 2.0
 """From then on the page says how much time has passed between two moments."""
 SAME_SECONDS = 2.0
@@ -40,6 +38,7 @@ _LANES = {
     "publish_events": QUEUE,
     "stripe_webhook": REPAIRS,
     "reconcile": REPAIRS,
+    "refund_charge": REFUNDS,
     "republish": QUEUE,
 }
 _PLACED, _CLAIMED = "order placed", "payment claimed"
@@ -51,10 +50,13 @@ class Kind(StrEnum):
     PLAIN = "plain"
     GRANTED = "granted"
     REFUSED = "refused"
+    """A duplicate that does no work: as it should be."""
     REPLAYED = "replayed"
     FAILED = "failed"
+    """A person has to act."""
     MONEY = "money"
     WAITS = "waits"
+    """It failed, or could not be done yet, and is done again."""
     EXPECTED = "expected"
     """It has not happened yet."""
 
@@ -112,6 +114,11 @@ class Timeline:
     def moments(self) -> list[Moment]:
         return [moment for row in self.rows for moment in row.cells.values()]
 
+    @property
+    def expected(self) -> Moment | None:
+        """What comes next, if the log says when."""
+        return next((each for each in self.moments if each.kind is Kind.EXPECTED), None)
+
 
 def timeline(
     story: Story, lines: Sequence[Line], *, hidden_seconds: int = 0, pressed: Sequence[tuple[float, str]] = ()
@@ -128,18 +135,19 @@ def timeline(
     moments = [
         *(Moment(at, CUSTOMER, f"you: {label}", Kind.WAITS) for at, label in pressed),
         *_of_customer(story, lines),
-        *_of_lines(lines, workers),
+        *_of_lines(story, lines, workers),
         *(
             Moment(each.ends, each.lane, "lease expired: the next delivery can claim the row", Kind.WAITS)
             for each in leases
             if each.expired
         ),
         *_hidden(lines, hidden_seconds, story.now),
+        *_delayed(lines, story.now),
         *(moment for event in story.events for moment in _of_event(event, lines, workers)),
-        *_expected(story),
     ]
-    repairs = [REPAIRS] if any(each.lane == REPAIRS for each in moments) else []
-    lanes = [CUSTOMER, ORDERS, QUEUE, *sorted({*workers.values()} or {"worker A"}), *repairs, STRIPE]
+    used = {each.lane for each in moments}
+    others = [lane for lane in (REFUNDS, REPAIRS) if lane in used]
+    lanes = [CUSTOMER, ORDERS, QUEUE, *sorted({*workers.values()} or {"worker A"}), *others, STRIPE]
     return Timeline(lanes, list(_rows(sorted(moments, key=lambda moment: moment.at), lanes, leases)), leases)
 
 
@@ -197,12 +205,14 @@ def _of_customer(story: Story, lines: Sequence[Line]) -> Iterator[Moment]:
             yield Moment(line.at, CUSTOMER, "POST /orders again: the same response", Kind.REPLAYED, line.fields)
 
 
-def _of_lines(lines: Sequence[Line], workers: Mapping[str, str]) -> Iterator[Moment]:
+def _of_lines(story: Story, lines: Sequence[Line], workers: Mapping[str, str]) -> Iterator[Moment]:
+    # Only the story knows a refund's amount, and who wanted it.
+    of_refunds = {(each.logged, each.details.get("refund_id")): each.what for each in story.events}
     delivered: set[tuple[str, int]] = set()
     why = ""
     for line in lines:
         delivery = line.delivery
-        if delivery and line.service == "charge_order" and delivery not in delivered:
+        if delivery and line.service in ("charge_order", "refund_charge") and delivery not in delivered:
             delivered.add(delivery)
             message_id, count = delivery
             what = f"message {message_id[:8]} delivered" + (f", receive count {count}" if count > 1 else "")
@@ -214,6 +224,7 @@ def _of_lines(lines: Sequence[Line], workers: Mapping[str, str]) -> Iterator[Mom
         lane = {STRIPE_REQUEST: STRIPE, "message waits": QUEUE}.get(line.message, lane)
         if not line.message.startswith("response replayed"):
             what, kind = _said(line, why.partition(":")[0])
+            what = short(of_refunds.get((line.message, line.fields.get("refund_id", "")), what))
             # What every line has comes last.
             names = sorted(line.fields, key=lambda name: (name in _OF_EVERY_LINE, name != "row"))
             yield Moment(line.at, lane, what, kind, {name: line.fields[name] for name in names})
@@ -231,11 +242,15 @@ _SENTENCES: Mapping[str, tuple[str, Kind]] = {
     "PaymentIntent stored": ("id stored before the confirm: {intent}", Kind.GRANTED),
     "payment finalized as Stripe shows it": ("{service} finalized the row: {state}", Kind.GRANTED),
     "payment finalized": ("finalized: {state}{code}", Kind.GRANTED),
-    "payment not finished": ("lease released: {why}", Kind.FAILED),
+    "payment not finished": ("lease released: {why}", Kind.WAITS),
     "message waits": ("waits {wait_seconds} s{because}", Kind.WAITS),
+    "refund claimed": ("refund claimed: lease until {until}", Kind.GRANTED),
+    "refund finalized": ("refund finalized: {state}", Kind.GRANTED),
+    "refund not finished": ("lease released: {why}", Kind.WAITS),
+    "refund updated": ("refund is {status}", Kind.GRANTED),
     "order updated": ("order is {status}", Kind.GRANTED),
     "event processed": ("webhook: {type}", Kind.PLAIN),
-    TIMED_OUT: ("worker killed at its timeout: no result stored, the lease stays", Kind.FAILED),
+    TIMED_OUT: ("worker killed at its timeout: no result stored, the lease stays", Kind.WAITS),
 }
 """What a line says, by how it begins."""
 
@@ -266,18 +281,18 @@ def _said(line: Line, why: str) -> tuple[str, Kind]:
 def _request(line: Line) -> tuple[str, Kind]:
     fields = line.fields
     status = str(fields.get("status"))
-    by = "" if line.service == "charge_order" else f" by {line.service}"
+    by = "" if line.service in ("charge_order", "refund_charge") else f" by {line.service}"
     said = f"{line.verb}{by}: {'no answer' if status == 'none' else status}"
     if key := fields.get("idempotency_key"):
         said += f", key {short(str(key))}"
     if line.is_replay:
         return f"{said}, replayed", Kind.REPLAYED
-    return said, Kind.PLAIN if status == "2xx" else Kind.FAILED
+    return said, Kind.PLAIN if status == "2xx" else Kind.WAITS
 
 
 def short(text: str) -> str:
     """Ids by their beginning; the details have all of them."""
-    return re.sub(r"\b(ord|pi|ch)_(\w{4})\w{8,}", r"\1_\2…", text)
+    return re.sub(r"\b(ord|pi|ch|rfd|re)_(\w{4})\w{8,}", r"\1_\2…", text)
 
 
 def clock_of(at: float) -> str:
@@ -316,37 +331,48 @@ def _hidden(lines: Sequence[Line], hidden_seconds: int, now: float) -> Iterator[
             yield Moment(visible_at, QUEUE, what, Kind.EXPECTED, {"message_id": message_id, "receive_count": count})
 
 
+def _delayed(lines: Sequence[Line], now: float) -> Iterator[Moment]:
+    """A message that a worker has returned to its queue comes again once its wait is over."""
+    for line in lines:
+        if line.message == "message waits" and line.at + line.fields["wait_seconds"] > now:
+            what = f"message {str(line.fields.get('message_id'))[:8]} is delivered again"
+            yield Moment(line.at + line.fields["wait_seconds"], QUEUE, what, Kind.EXPECTED, line.fields)
+
+
 # ---------------------------------------------------------------- from the story
 
 
 def _of_event(event: Event, lines: Sequence[Line], workers: Mapping[str, str]) -> Iterator[Moment]:
     """The moment of an event; none if a line tells it."""
     at, is_exact, kind = event.at, False, Kind(event.tone)
-    lane = QUEUE if event.where.endswith("Dlq") else {"stripe": STRIPE}.get(event.where, ORDERS)
+    lane = QUEUE if event.where.endswith("Dlq") else {"stripe": STRIPE, "refunds": REFUNDS}.get(event.where, ORDERS)
     if event.where == "payments":
         lane = next(iter(workers.values()), "worker A")
     if event.where == "stripe":
         # Its second begins before what caused it, and ends before the webhook that reports it.
         reported = (line.at - 0.0002 for line in lines if line.service == "stripe_webhook" and line.at > at)
         at = min([at + 0.999, *reported])
+    if event.where == "refunds":
+        at += 0.9995  # After what Stripe did in the same second.
     what = short(event.what)
-    if event.logged == CONFIRM:
-        confirms = [line for line in lines if _may_be_of(line, event)]
-        answered = next((line.at for line in confirms if line.fields["status"] != "none"), None)
+    if event.logged in (CONFIRM, REFUND):
+        requests = [line for line in lines if _may_be_of(line, event)]
+        answered = next((line.at for line in requests if line.fields["status"] != "none"), None)
         if answered is not None:
             at, is_exact = answered - 0.0002, True
-        elif confirms or any(line.message == TIMED_OUT and line.at > event.at for line in lines):
+        elif requests or any(line.message == TIMED_OUT and line.at > event.at for line in lines):
             what += ", and no answer is logged"
     elif event.logged and any(_tells(line, event) for line in lines):
         return
     yield Moment(at, lane, what, kind, {"where": event.where, **event.details}, is_exact)
 
 
-def _may_be_of(line: Line, charge: Event) -> bool:
-    """Whether the line may be of the request that made the charge."""
-    is_of_intent = str(line.fields.get("idempotency_key")).endswith(str(charge.details["payment_intent"]))
-    is_near = charge.at <= line.at < charge.at + ANSWER_SECONDS
-    return line.verb == CONFIRM and not line.is_replay and is_of_intent and is_near
+def _may_be_of(line: Line, made: Event) -> bool:
+    """Whether the line may be of the request that made the charge, or the refund."""
+    of = made.details["refund_id" if made.logged == REFUND else "payment_intent"]
+    is_of_it = str(of) in str(line.fields.get("idempotency_key"))
+    is_near = made.at <= line.at < made.at + ANSWER_SECONDS
+    return line.verb == made.logged and not line.is_replay and is_of_it and is_near
 
 
 def _tells(line: Line, event: Event) -> bool:
@@ -354,12 +380,3 @@ def _tells(line: Line, event: Event) -> bool:
     # A day may have passed for the order since: by a button.
     is_near = abs(line.at - event.at) <= SAME_SECONDS or event.logged == _PLACED
     return told.startswith(event.logged) and is_near
-
-
-def _expected(story: Story) -> Iterator[Moment]:
-    """What the order waits for, and until when at the latest."""
-    for each in story.findings:
-        until = each.next.until if each.next else None
-        if each.next and until and each.severity is not Severity.FINE and 0 < until - story.now <= SOON_SECONDS:
-            what = f"waits until {clock_of(until)} at the latest: {each.cause.says}"
-            yield Moment(until, QUEUE, what, Kind.EXPECTED, {"cause": each.cause.name, "then": each.next.mover})

@@ -20,7 +20,7 @@ from ops.facts import Facts, IntentFacts
 from ops.findings import Finding, Severity
 from ops.resolver import RECORD
 
-CREATE, CONFIRM = "create", "confirm"
+CREATE, CONFIRM, REFUND = "create", "confirm", "refund"
 """Requests to Stripe, as `Event.logged` names them."""
 
 
@@ -31,6 +31,7 @@ class Tone(StrEnum):
     MONEY = "money"
     """A charge that succeeded."""
     FAILED = "failed"
+    """A person has to act, as after a dispute."""
 
 
 @dataclass(frozen=True)
@@ -184,16 +185,16 @@ def _of_intent(each: IntentFacts) -> Iterator[Event]:
         what = f"{'CHARGED' if is_paid else f'charge {charge.status}'}: {as_money(charge.amount, intent.currency)}, "
         what += f"{charge.id} of {intent.payment_intent_id}" + (f", {why}" if why and not is_paid else "")
         details = {"charge": charge.id, **ids, "failure_code": code}
-        yield Event(charge.created, "stripe", what, CONFIRM, Tone.MONEY if is_paid else Tone.FAILED, details)
+        yield Event(charge.created, "stripe", what, CONFIRM, Tone.MONEY if is_paid else Tone.PLAIN, details)
     if each.canceled_at is not None:
         what = f"{name} was canceled: {intent.cancellation_reason or 'no reason'}"
-        yield Event(each.canceled_at, "stripe", what, tone=Tone.FAILED, details=ids)
+        yield Event(each.canceled_at, "stripe", what, details=ids)
     for refund in each.refunds:
         whose = metadata_of(refund).get("refund_id") or "made by hand"
         reason = getattr(refund, "failure_reason", None) or getattr(refund, "pending_reason", None)
         money = as_money(refund.amount, intent.currency)
         what = f"{refund.id} ({whose}) of {money} is {refund.status}" + (f", {reason}" if reason else "")
-        yield Event(refund.created, "stripe", what, details=ids)
+        yield Event(refund.created, "stripe", what, REFUND, details={**ids, "refund_id": whose})
     for dispute in each.disputes:
         what = f"{dispute.id} of {as_money(dispute.amount, intent.currency)}, {dispute.reason}, is {dispute.status}"
         yield Event(dispute.created, "stripe", what, tone=Tone.FAILED, details=ids)
@@ -201,13 +202,17 @@ def _of_intent(each: IntentFacts) -> Iterator[Event]:
 
 def _of_refunds(facts: Facts) -> Iterator[Event]:
     for refund in facts.refunds:
+        ids = {"refund_id": refund.refund_id}
         if (asked := refund.requested) is not None:
-            what = f"{refund.refund_id} was requested: {as_money(asked.amount_minor, asked.currency)}"
-            yield Event(_epoch(asked.requested_at), "orders", what, "refund requested")
+            by = f", by {asked.requested_by}" if asked.requested_by else ""
+            what = f"{refund.refund_id} was requested: {as_money(asked.amount_minor, asked.currency)}{by}"
+            what += f": {asked.reason}" if asked.reason else ""
+            yield Event(_epoch(asked.requested_at), "orders", what, "refund requested", details=ids)
         if refund.row is not None and refund.row.finalized_at is not None:
+            money = as_money(refund.row.request.amount_minor, refund.row.request.currency)
             reason = refund.row.failure_code or refund.row.pending_reason
-            what = f"{refund.refund_id} became {refund.row.state}" + (f": {reason}" if reason else "")
-            yield Event(refund.row.finalized_at, "refunds", what)
+            what = f"{refund.refund_id} of {money} became {refund.row.state}" + (f": {reason}" if reason else "")
+            yield Event(refund.row.finalized_at, "refunds", what, "refund finalized", details=ids)
 
 
 def _epoch(text: str) -> float:

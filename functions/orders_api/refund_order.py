@@ -42,6 +42,8 @@ class RefundRequest(BaseModel):
 
     amount: AmountMinor | None = None
     """None refunds all that is left."""
+    reason: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    """Why, for the staff: `explain` and the console show it, and no customer does."""
 
 
 class RefundView(ResponseModel):
@@ -72,7 +74,13 @@ def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonRes
     key, body = key_and_body(request)
     wanted = parse(RefundRequest, body or "{}", expected="The body does not name an amount that can be refunded.")
     refund, is_new = request_refund(
-        deps, order_id, wanted, key, correlation_id=request.correlation_id, now=deps.clock()
+        deps,
+        order_id,
+        wanted,
+        key,
+        requested_by=request.caller.subject,
+        correlation_id=request.correlation_id,
+        now=deps.clock(),
     )
     deps.count("RefundRequested" if is_new else "RefundReplayed")
     deps.logger.info(
@@ -92,7 +100,14 @@ def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonRes
 
 
 def request_refund(
-    deps: Dependencies, order_id: str, wanted: RefundRequest, key: str, *, correlation_id: str, now: datetime
+    deps: Dependencies,
+    order_id: str,
+    wanted: RefundRequest,
+    key: str,
+    *,
+    requested_by: str,
+    correlation_id: str,
+    now: datetime,
 ) -> tuple[StoredRefund, bool]:
     """Store the refund and reserve its amount, or find that an earlier try did; returns also whether it is new.
 
@@ -114,6 +129,8 @@ def request_refund(
                 fingerprint=fingerprint,
                 requested_at=now.isoformat(),
                 correlation_id=correlation_id,
+                requested_by=requested_by,
+                reason=wanted.reason,
             )
             if deps.refunds.store_and_reserve(refund, order):
                 return refund, True
@@ -121,9 +138,7 @@ def request_refund(
         elif earlier.fingerprint == fingerprint:
             return earlier, False
         else:
-            raise key_reused(
-                "This Idempotency-Key was used for a refund of another amount. Use a new key for a new refund."
-            )
+            raise key_reused("This Idempotency-Key was used for another refund. Use a new key for a new refund.")
     raise try_again("The order is being changed. Retry with the same Idempotency-Key.")
 
 

@@ -55,7 +55,9 @@ class RefundShop(OneOrder):
 
     def refund(self, amount: int | None, key: str) -> tuple[StoredRefund, bool]:
         deps = Dependencies(self.orders, self.refunds, {}, price_of, Log().logger, SILENT, lambda: NOW)
-        return request_refund(deps, self.order_id, RefundRequest(amount=amount), key, correlation_id="c", now=NOW)
+        return request_refund(
+            deps, self.order_id, RefundRequest(amount=amount), key, requested_by="me", correlation_id="c", now=NOW
+        )
 
     def is_reserved(self, amount: int, order: StoredOrder) -> bool:
         """Whether this much can be reserved by one who has read the order as it was."""

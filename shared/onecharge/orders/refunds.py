@@ -77,6 +77,9 @@ class StoredRefund(BaseModel):
     """Of the request (onecharge.orders.ids): a retry that names another amount is refused."""
     requested_at: Timestamp
     correlation_id: CorrelationId
+    requested_by: str | None = None
+    """The subject of the staff's access token."""
+    reason: str | None = None
 
     # Written by refund_order, then by update_order.
     status: RefundState

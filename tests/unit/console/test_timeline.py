@@ -11,17 +11,21 @@ import stripe
 
 from console.lines import STRIPE_REQUEST, TIMED_OUT, Line, by_order, line_of
 from console.tally import Seen, Stored, tally
-from console.timeline import CUSTOMER, ORDERS, QUEUE, REPAIRS, STRIPE, Kind, Timeline, short, timeline
+from console.timeline import CUSTOMER, ORDERS, QUEUE, REFUNDS, REPAIRS, STRIPE, Kind, Timeline, short, timeline
+from onecharge.contract.refunds import RefundState
+from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rules import StripeIntent
+from onecharge.payments.refund_rules import FrozenRefund, Refund
 from onecharge.payments.time_bounds import OVERDUE_SECONDS
-from ops.facts import Facts, IntentFacts, StripeFacts
+from ops.facts import Facts, IntentFacts, RefundFacts, StripeFacts
 from ops.story import story
 from tests.shop import builders
 
 ORDER_ID = "ord_" + "a" * 32
 OTHER_ID = "ord_" + "b" * 32
 PI = "pi_" + "1" * 24
+REFUND_ID = "rfd_" + "b" * 32
 T0 = 1_795_414_380
 CONFIRM_KEY = f"order:{ORDER_ID}:1:{PI}"
 ROW = {"state": "PENDING", "attempt": 1, "revision": 1, "lease_owner": "0123456789abcdef", "lease_expires_at": T0 + 17}
@@ -100,6 +104,39 @@ def facts(*, charged_at: int | None = None, now: int = T0 + 600) -> Facts:
     charge: Any = stripe.Charge.construct_from(made, "k")
     seen = StripeFacts(intents=[IntentFacts(intent=intent, created=T0 + 1, charges=[charge])] if charged_at else [])
     return Facts(order_id=ORDER_ID, now=now, stripe=seen)
+
+
+def refunded() -> Facts:
+    """5.00 EUR, 40 seconds after the order was placed."""
+    charged = facts(charged_at=T0 + 1)
+    made: Any = stripe.Refund.construct_from(
+        {
+            **{"id": "re_" + "c" * 24, "amount": 500, "created": T0 + 40, "status": "succeeded"},
+            "metadata": {"refund_id": REFUND_ID},
+        },
+        "k",
+    )
+    [intent] = charged.stripe.intents
+    asked = StoredRefund(
+        order_id=ORDER_ID,
+        refund_id=REFUND_ID,
+        attempt=1,
+        amount_minor=500,
+        currency="EUR",
+        fingerprint="f",
+        requested_at=datetime.fromtimestamp(T0 + 40.2, UTC).isoformat(),
+        correlation_id="c",
+        requested_by="me",
+        reason="a cup was broken",
+        status=RefundState.SUCCEEDED,
+    )
+    frozen = FrozenRefund.of(asked.requested_event().data, PI)
+    row = Refund(request=frozen, state=RefundState.SUCCEEDED, finalized_at=T0 + 40)
+    return replace(
+        charged,
+        stripe=StripeFacts(intents=[replace(intent, refunds=[made])]),
+        refunds=[RefundFacts(refund_id=REFUND_ID, requested=asked, row=row)],
+    )
 
 
 def shown(*events: Mapping[str, Any], charged_at: int | None = None) -> Timeline:
@@ -267,12 +304,12 @@ def test_a_killed_worker_keeps_its_lease_until_it_expires() -> None:
 
 def test_a_line_that_has_no_sentence_of_its_own_is_shown_as_it_is() -> None:
     """With the function that wrote it. What reconcile or a webhook does is ours, and is in no lane of Stripe's."""
-    other = powertools(3, "refund updated", service="update_order", worker="u")
+    other = powertools(3, "refund of a canceled order", service="update_order", worker="u")
     finalized = powertools(
         4, "payment finalized as Stripe shows it", service="reconcile", worker="r", state="SUCCEEDED"
     )
     made = shown(*BEGUN, other, finalized)
-    assert (ORDERS, "update_order: refund updated") in said(made)
+    assert (ORDERS, "update_order: refund of a canceled order") in said(made)
     assert (REPAIRS, "reconcile finalized the row: SUCCEEDED") in said(made)
     assert REPAIRS in made.lanes
     assert REPAIRS not in shown(*BEGUN).lanes
@@ -339,6 +376,38 @@ def test_the_message_of_a_dead_worker_says_until_when_it_is_hidden() -> None:
     assert not any("visible" in each.what for each in later.moments)
 
 
+def test_a_message_that_waits_says_when_it_comes_again() -> None:
+    """By its own line, and not when a job would come at the latest; nothing once that time is over."""
+    waits = powertools(1.6, "message waits", wait_seconds=4, **FIRST)
+    for now, expected in ((T0 + 3, "message m1 is delivered again"), (T0 + 6, None)):
+        found = timeline(story(facts(now=now)), lines_of(*BEGUN, waits)).expected
+        assert (found and (found.what, found.at)) == (expected and (expected, T0 + 5.6))
+
+
+def test_a_refunds_timeline_is_in_the_order_of_time_and_says_its_amount() -> None:
+    """Who wanted it and why is before what the refund worker did; Stripe's refund is before the answer to the request.
+
+    Stripe and the row have whole seconds: without the lines they are in the same order.
+    """
+    lines = [
+        powertools(40.2, "refund requested", service="orders_api", worker="api", refund_id=REFUND_ID),
+        powertools(40.5, "refund claimed", service="refund_charge", worker="r", refund_id=REFUND_ID, row=ROW),
+        request(40.7, "POST /v1/refunds", idempotency_key=f"refund:{ORDER_ID}:{REFUND_ID}", order_id=ORDER_ID),
+        powertools(40.9, "refund finalized", service="refund_charge", worker="r", refund_id=REFUND_ID),
+    ]
+    told = story(refunded())
+    with_lines = [(each.lane, each.what) for each in timeline(told, lines_of(*BEGUN, *lines)).moments][-5:]
+    assert with_lines == [
+        (ORDERS, "rfd_bbbb… was requested: 5.00 EUR, by me: a cup was broken"),
+        (REFUNDS, "refund claimed: lease until 06:13:17"),
+        (STRIPE, "re_cccc… (rfd_bbbb…) of 5.00 EUR is succeeded"),
+        (STRIPE, "refund: 2xx, key refund:ord_aaaa…:rfd_bbbb…"),
+        (REFUNDS, "rfd_bbbb… of 5.00 EUR became SUCCEEDED"),
+    ]
+    without = [each for each in timeline(told, []).moments if "rfd_" in each.what]
+    assert [(each.lane, each.what) for each in without] == [with_lines[0], with_lines[2], with_lines[4]]
+
+
 def test_a_replay_is_marked_and_a_wait_says_why() -> None:
     """The answer was lost, the order waits, and the same key has the stored answer replayed."""
     lost = request(
@@ -351,7 +420,8 @@ def test_a_replay_is_marked_and_a_wait_says_why() -> None:
     )
     made = shown(*BEGUN, lost, released, waits, replay)
     kinds = {each.what: each.kind for each in made.moments}
-    assert kinds["confirm: no answer, key order:ord_aaaa…:1:pi_1111…"] is Kind.FAILED
+    assert kinds["confirm: no answer, key order:ord_aaaa…:1:pi_1111…"] is Kind.WAITS
+    assert Kind.FAILED not in kinds.values()
     assert kinds["waits 4 s, because: NO_ANSWER"] is Kind.WAITS
     assert kinds["confirm: 2xx, key order:ord_aaaa…:1:pi_1111…, replayed"] is Kind.REPLAYED
     assert made.leases[0].ends == T0 + 1.5
