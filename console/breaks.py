@@ -8,7 +8,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -134,6 +134,13 @@ class LocalBreaks:
         """Those that the order was, the first one first; what a surprise has pressed is one."""
         made = list(dict.fromkeys(each.experiment for _, of, each in self._pressed if of == order_id))
         return [each for each in made if "surprise" in each.buttons] or made
+
+    def usual_charges(self) -> Mapping[str, Mapping[str, int]]:
+        """How often each usual worker has charged each order, by the worker's title and the order's id."""
+        if not self.usual_workers:
+            return {}
+        ledger = self.stack.stripe.ledger()
+        return {worker.title: worker.charges(ledger) for worker in self.usual_workers}
 
     def _surprise(self, seed: str | None) -> tuple[str, None]:
         """Three orders with a break each, and three more breaks of each, in an order that the seed repeats."""

@@ -75,11 +75,17 @@ class Pages:
         return {"order_id": order_id, "seen": seen, "story": seen.story, **self.broken()}
 
     def broken(self) -> dict[str, Any]:
-        """What the buttons have done: which experiments an order was, and for how long Stripe is still down."""
+        """What the buttons have done: which experiments an order was, for how long Stripe is still down, and what the
+        usual workers have charged.
+        """
         if self.breaks is None:
-            return {"experiments": None, "down_seconds": 0}
+            return {"experiments": None, "down_seconds": 0, "usual": {}}
         down_seconds = max(0, round(self.breaks.down_until - time.time()))
-        return {"experiments": self.breaks.experiments, "down_seconds": down_seconds}
+        return {
+            "experiments": self.breaks.experiments,
+            "down_seconds": down_seconds,
+            "usual": self.breaks.usual_charges(),
+        }
 
     def page(self, name: str, **given: Any) -> str:
         """A whole page."""

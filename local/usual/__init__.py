@@ -18,7 +18,7 @@ from typing import Any
 
 from local.emulator import Emulator
 from local.stack import Stack
-from stripe_standin.admin import StandInAdmin
+from stripe_standin.admin import Ledger
 
 _DEPLOY_SECONDS = 60
 
@@ -40,10 +40,9 @@ class UsualWorker:
     def api_key(self) -> str:
         return f"sk_test_{self.name}"
 
-    def charges(self, stripe: StandInAdmin) -> Mapping[str, int]:
-        """How often it has charged, by order id."""
-        charges = stripe.ledger().charges
-        return Counter(each.order_id for each in charges if each.order_id and each.account == self.account)
+    def charges(self, ledger: Ledger) -> Mapping[str, int]:
+        """How often it has charged, by order id; 0 for an order that it has not charged."""
+        return Counter(each.order_id for each in ledger.charges if each.order_id and each.account == self.account)
 
     def queue_url(self, aws: Emulator) -> str:
         return str(aws.client("sqs").get_queue_url(QueueName=self.name)["QueueUrl"])
