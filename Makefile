@@ -47,16 +47,23 @@ $(VENV)/.made-at:
 
 PIP_FAILED = { echo "not installed: pip says why above. If it could not reach its package index, run this again when it can."; exit 1; }
 
+# What is said while one of them is installed, which takes up to a minute.
+WHAT.local := the libraries of the functions and of our commands
+WHAT.dev := what the tests need
+WHAT.emulator := the AWS emulator
+WHAT.sam := the SAM CLI
+WHAT.checks := the scanners
+
 # .venv has what the demo needs; tests and checks add what only they need.
 $(VENV)/.local $(VENV)/.dev: $(VENV)/.%: layers/requirements/%.txt $(VENV)/.made-at
-	@echo "installing the $* environment into .venv"
+	@echo "• installing $(or $(WHAT.$*),$*) into .venv: up to a minute, once"
 	@$(call pip_install,$(VENV)) $< || $(PIP_FAILED)
 	@touch $@
 
 # The SAM CLI, the emulator and the scanners pin other versions of boto3: each has an environment of its own in .venv.
 
 $(VENV)/opt/.%: layers/requirements/%.txt $(VENV)/.made-at
-	@echo "installing the $* environment into .venv/opt/$*"
+	@echo "• installing $(or $(WHAT.$*),$*) into .venv/opt/$*: up to a minute, once"
 	@$(PY) -m venv --clear --without-pip $(VENV)/opt/$*
 	@$(call pip_install,$(VENV)/opt/$*) $< || $(PIP_FAILED)
 	@touch $@
@@ -113,8 +120,8 @@ option = $(if $($(1)),--$(2) "$($(1))")
 demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…]; KEEP=1 leaves it running.
 	@$(PY) -m local.demo $(call option,ORDERS,orders) $(call option,SEED,seed) $(if $(KEEP),--keep)
 
-local: install ## Keep the whole system running here until Ctrl-C [STRIPE_API_BASE=…] [STRIPE_SECRET_KEY=sk_test_…] [HOST=…].
-	@STRIPE_API_BASE="$(STRIPE_API_BASE)" exec $(PY) -m local $(call option,HOST,host)
+local: install ## Run the whole system here until Ctrl-C, with a console and a shop [PORT=4242] [STRIPE_API_BASE=…] [HOST=…].
+	@STRIPE_API_BASE="$(STRIPE_API_BASE)" exec $(PY) -m local $(call option,HOST,host) $(call option,PORT,port)
 
 # Tests of a deployed stack mostly wait, and those of one stack share a process (tests/conftest.py): so there are two
 # processes more than cores.

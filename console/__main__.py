@@ -30,11 +30,13 @@ def _run() -> int:
     parser.add_argument(
         "--minutes", type=int, default=_MINUTES, metavar="N", help=f"list the orders of the last N minutes ({_MINUTES})"
     )
+    parser.add_argument("--shop", default="", metavar="URL", help="the customer's page, to link to")
     options = parser.parse_args()
     try:
         stack = connect(options.stack, options.profile, options.region, options.stripe_key_secret)
         breaks = LocalBreaks.of(stack, options.stack) if stack.is_local else None
-        serve(stack, port=options.port, since=time.time() - options.minutes * 60, breaks=breaks)
+        since = time.time() - options.minutes * 60
+        serve(stack, port=options.port, since=since, breaks=breaks, shop=options.shop)
     except Exception as error:
         problem = problem_of(error)
         if problem is None:

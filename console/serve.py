@@ -20,7 +20,9 @@ DEPLOYED_REFRESH_SECONDS = 5.0
 """Each look costs requests to CloudWatch, DynamoDB and Stripe, whose limits the functions share."""
 
 
-def serve(stack: Stack, *, port: int = 0, breaks: "LocalBreaks | None" = None, since: float | None = None) -> None:
+def serve(
+    stack: Stack, *, port: int = 0, breaks: "LocalBreaks | None" = None, since: float | None = None, shop: str = ""
+) -> None:
     """Serve until Ctrl-C; prints the address. Raises Problem: the port is taken.
 
     Args:
@@ -37,6 +39,7 @@ def serve(stack: Stack, *, port: int = 0, breaks: "LocalBreaks | None" = None, s
             Reader(stack, time.time() if since is None else since),
             hosts=[f"{HOST}:{port}", f"localhost:{port}"],
             breaks=breaks,
+            shop=shop,
             refresh_seconds=LOCAL_REFRESH_SECONDS if stack.is_local else DEPLOYED_REFRESH_SECONDS,
         )
         print(f"console: http://{HOST}:{port}/ (Ctrl-C ends it)", flush=True)

@@ -53,6 +53,8 @@ class Pages:
     breaks: "LocalBreaks | None"
     token: str
     refresh_seconds: float
+    shop: str = ""
+    """The customer's page; empty if it is not known."""
     done: dict[str, Said] = field(default_factory=dict)
     """What each button has done last, by its name."""
 
@@ -89,7 +91,8 @@ class Pages:
 
     def page(self, name: str, **given: Any) -> str:
         """A whole page."""
-        context = {"token": self.token, "stack": self.title, "buttons": self.breaks.buttons if self.breaks else ()}
+        buttons = self.breaks.buttons if self.breaks else ()
+        context = {"token": self.token, "stack": self.title, "buttons": buttons, "shop": self.shop}
         return _TEMPLATES.get_template(name).render({"problem": None, "said": None, **context, **given})
 
     def fragment(self, name: str, **given: Any) -> str:
@@ -99,13 +102,19 @@ class Pages:
 
 
 def create_app(
-    reader: Reader, *, hosts: Sequence[str], breaks: "LocalBreaks | None" = None, refresh_seconds: float = 1.0
+    reader: Reader,
+    *,
+    hosts: Sequence[str],
+    breaks: "LocalBreaks | None" = None,
+    refresh_seconds: float = 1.0,
+    shop: str = "",
 ) -> Starlette:
     """The console of one stack.
 
     Args:
         hosts: what a request's Host may be, with the port.
         breaks: None for a stack that is only looked at.
+        shop: the customer's page, to link to.
     """
     app = Starlette(
         routes=[
@@ -119,7 +128,7 @@ def create_app(
         middleware=[Middleware(Guard, hosts=frozenset(hosts))],
         exception_handlers={404: _not_found},
     )
-    app.state.pages = Pages(reader, breaks, new_token(), refresh_seconds)
+    app.state.pages = Pages(reader, breaks, new_token(), refresh_seconds, shop)
     return app
 
 

@@ -19,6 +19,11 @@ def seed(text: str) -> int:
     return _whole_number("SEED", text, minimum=0)
 
 
+def port(text: str) -> int:
+    """PORT=…: one that needs no right to listen on, with some above it."""
+    return _whole_number("PORT", text, minimum=1024, maximum=65_000)
+
+
 def at_least(minimum: int, name: str) -> Callable[[str], int]:
     """NAME=…: a whole number that is not below the minimum."""
     return lambda text: _whole_number(name, text, minimum=minimum)
@@ -35,8 +40,9 @@ def seed_or_schedule(text: str) -> tuple[int, int | None]:
         ) from None
 
 
-def _whole_number(name: str, text: str, *, minimum: int) -> int:
+def _whole_number(name: str, text: str, *, minimum: int, maximum: int | None = None) -> int:
     # Not int(): that would take "1_000", " 7" and digits of other scripts.
-    if text.isascii() and text.isdigit() and int(text) >= minimum:
+    if text.isascii() and text.isdigit() and int(text) >= minimum and (maximum is None or int(text) <= maximum):
         return int(text)
-    raise argparse.ArgumentTypeError(f"{name}={text} has to be a whole number from {minimum}")
+    to = f" to {maximum}" if maximum is not None else ""
+    raise argparse.ArgumentTypeError(f"{name}={text} has to be a whole number from {minimum}{to}")

@@ -53,33 +53,46 @@ class Sam:
         All runs of a project share one build with one cache, under a lock: `sam build` throws away the cache of every
         build but its own, and without it the package index is needed again. Each run gets a copy of the result.
 
+        Without a change since the last build, that one is taken.
+
         Raises:
             StartupError: `sam build` failed.
         """
         shared = self.project / ".local" / "sam"
         with one_at_a_time(shared):
-            # Files are linked into the copies: they have to be new ones, never the same ones written anew.
-            shutil.rmtree(shared / "build", ignore_errors=True)
-            self._run(
-                "build",
-                [
-                    *("--template-file", str(self.project / "template.yaml")),
-                    *("--build-dir", str(shared / "build")),
-                    # SAM looks for changes in what is built, not in what builds it.
-                    *("--cached", "--cache-dir", str(shared / "cache" / self._builder())),
-                ],
-                {
-                    "Architecture": self.architecture_here(),
-                    "JwtIssuer": "https://given.at.deployment",
-                    "JwtAudience": "given-at-deployment",
-                    "StripeSecretArn": "arn:given:at:deployment",
-                    "StripeWebhookSecretArn": "arn:given:at:deployment",
-                },
-                cwd=shared,
-            )
+            content, built = self._content(), shared / "built"
+            if not built.exists() or built.read_text() != content:
+                built.unlink(missing_ok=True)
+                self._build(shared)
+                built.write_text(content)
             shutil.rmtree(self.build_dir, ignore_errors=True)
             shutil.copytree(shared / "build", self.build_dir, symlinks=True, copy_function=_link_or_copy)
         return self.build_dir / "template.yaml"
+
+    def _build(self, shared: Path) -> None:
+        # Files are linked into the copies: they have to be new ones, never the same ones written anew.
+        shutil.rmtree(shared / "build", ignore_errors=True)
+        self._run(
+            "build",
+            [
+                *("--template-file", str(self.project / "template.yaml")),
+                *("--build-dir", str(shared / "build")),
+                # SAM looks for changes in what is built, not in what builds it.
+                *("--cached", "--cache-dir", str(shared / "cache" / digest(self.project, "layers/build"))),
+            ],
+            {
+                "Architecture": self.architecture_here(),
+                "JwtIssuer": "https://given.at.deployment",
+                "JwtAudience": "given-at-deployment",
+                "StripeSecretArn": "arn:given:at:deployment",
+                "StripeWebhookSecretArn": "arn:given:at:deployment",
+            },
+            cwd=shared,
+        )
+
+    def _content(self) -> str:
+        """Names the content of all that is built and deployed."""
+        return digest(self.project, "template.yaml", "monitoring.yaml", "functions", "shared", "layers")
 
     def deploy(self, emulator: Emulator, parameters: Mapping[str, str]) -> None:
         """Deploy what was built to the emulator. Raises StartupError."""
@@ -117,14 +130,6 @@ class Sam:
         if code:
             raise StartupError(f"{tail(log)}\n{_why_it_failed(command, log)}")
 
-    def _builder(self) -> str:
-        """Names the content of layers/build/."""
-        content = hashlib.sha256()
-        for path in sorted((self.project / "layers/build").rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                content.update(path.read_bytes())
-        return content.hexdigest()[:16]
-
     def _environment(self) -> dict[str, str]:
         # SAM leaves folders behind; the emulator's scratch folder is emptied when the run ends.
         scratch = self.work_dir / "tmp"
@@ -136,10 +141,22 @@ class Sam:
             # `sam build` takes the python3.13 that it finds first, which has to be one of ours.
             "PATH": f"{self.python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             "SAM_CLI_TELEMETRY": "0",
+            "SAM_CLI_POLL_DELAY": "0.3",  # Seconds; 5 by default, twice for each deployment.
             "TMPDIR": str(scratch),
             "AWS_DEFAULT_REGION": CREDENTIALS["AWS_DEFAULT_REGION"],
             "AWS_MAX_ATTEMPTS": "1",
         }
+
+
+def digest(project: Path, *names: str) -> str:
+    """Names the content of these files and folders of the project."""
+    content = hashlib.sha256()
+    for top in (project / name for name in names):
+        for path in sorted(top.rglob("*") if top.is_dir() else [top]):
+            if path.is_file() and "__pycache__" not in path.parts:
+                content.update(f"{path.relative_to(project)}\0".encode())
+                content.update(path.read_bytes())
+    return content.hexdigest()[:16]
 
 
 def with_defaults(built: str, given: Mapping[str, str], endpoint_url: str) -> str:

@@ -25,23 +25,31 @@ class StartupError(Exception):
     """A part of the local stack did not come up; the last line of the message says why, and what to do."""
 
 
-def free_port(host: str, ports: Sequence[int] = PORTS) -> int:
-    """One of the ports that nobody listens on right now.
+def free_port(host: str) -> int:
+    """Any of PORTS that nobody listens on right now. Raises StartupError as free_ports."""
+    return next(free_ports(host, random.SystemRandom().sample(PORTS, len(PORTS))))
+
+
+def free_ports(host: str, ports: Sequence[int]) -> Iterator[int]:
+    """Those of the ports that nobody listens on right now, in their order.
 
     Raises:
-        StartupError: the host is no address of this machine, or no port is free.
+        StartupError: the host is no address of this machine, or no port is left.
     """
-    for port in random.SystemRandom().sample(ports, len(ports)):
+    for port in ports:
         try:
             with socket.socket() as probe:
+                # As servers do: the connections of one that has ended are no reason.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind((host, port))
-                return port
         except OSError as reason:
             if reason.errno != errno.EADDRINUSE:
                 raise StartupError(
                     f"HOST={host} is no address of this machine ({reason.strerror}); `ip address` lists those that are"
                 ) from None
-    raise StartupError(f"no port of {host} is free: tried {ports[0]} to {ports[-1]}")
+        else:
+            yield port
+    raise StartupError(f"no port of {host} is free: tried {min(ports)} to {max(ports)}")
 
 
 def tail(log: Path, lines: int = 25) -> str:

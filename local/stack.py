@@ -115,6 +115,8 @@ def running_stack(
     seed: int = 0,
     messaging: str = "standard",
     webhooks_by_themselves: bool = False,
+    page_port: int = 0,
+    console_url: str = "",
     on_progress: Callable[[str], object] = lambda _: None,
 ) -> Iterator[Stack]:
     """The stack of a copy of the project, for as long as the block lasts.
@@ -125,6 +127,8 @@ def running_stack(
         host: 127.0.0.1, or the address at which the containers of `sam local` reach this machine.
         messaging: standard or fifo, as the template's parameter.
         webhooks_by_themselves: whether the stand-in delivers each event as it happens; else a test delivers them.
+        page_port: of the customer's page; 0 takes any.
+        console_url: where a console of the stack is going to be, if it gets one: the page links to it.
         on_progress: is called with what happens next, since the build takes a while.
 
     Raises:
@@ -143,16 +147,16 @@ def running_stack(
             on_progress("starting the Stripe stand-in")
             stripe = parts.enter_context(_running_standin(host, seed))
         is_standin = stripe.is_standin()
-        page_server = parts.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler))
+        page_server = parts.enter_context(ThreadingHTTPServer(("127.0.0.1", page_port), BaseHTTPRequestHandler))
         page_origin = f"http://127.0.0.1:{page_server.server_port}"
         issuer = parts.enter_context(running_issuer(work_dir))
         on_progress("starting the AWS emulator")
         emulator = parts.enter_context(
             running_emulator(python=tools / "opt/emulator/bin/python", work_dir=work_dir, host=host)
         )
-        on_progress("building the functions and the layers (sam build)")
+        on_progress("building the functions and the layers (sam build): a minute at first, then what has changed")
         sam.build()
-        on_progress("deploying template.yaml (sam deploy)")
+        on_progress("deploying template.yaml to the emulator (sam deploy)")
         secrets = emulator.client("secretsmanager")
         api_key = secrets.create_secret(Name="stripe-api-key", SecretString=stripe.api_key)
         webhook_secret = secrets.create_secret(Name="stripe-webhook-secret", SecretString=stripe.webhook_secret)
@@ -191,6 +195,7 @@ def running_stack(
             "token_url": issuer.token_url,
             "client_id": CLIENT_ID,
             "scope": "openid",
+            **({"console": console_url} if console_url else {}),
         }
         page_url = parts.enter_context(running_page(page_server, page))
         yield Stack(
@@ -206,7 +211,7 @@ def running_stack(
             stripe_webhook_secret_arn=webhook_secret["ARN"],
             page_url=page_url,
             aws_log=str(emulator.log),
-            console_url="",
+            console_url=console_url,
         )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,11 +16,16 @@ from pathlib import Path
 import pytest
 import requests
 
+from local.changes import deploy
 from local.issuer import Issuer
 from local.price_list import sold
+from local.stack import Stack
+from onecharge.orders.ids import order_id_of
 from stripe_standin.admin import StandInAdmin
 from stripe_standin.server import StandIn, running_standin
+from tests.support.deployed_shop import CURRENCY, PRICE, SKU, DeployedShop
 from tests.support.harness import PROJECT
+from tests.support.stacks import own_stack
 
 _PATIENCE_SECONDS = 240
 PROMISED = {
@@ -73,6 +79,17 @@ def addresses(local: "subprocess.Popen[str]", stack_json: Path) -> dict[str, str
         time.sleep(0.2)
     where: dict[str, str] = json.loads(stack_json.read_text())
     return where
+
+
+def once_it_is_there(url: str) -> str:
+    """The page; stack.json is written before the console listens."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return requests.get(url, timeout=60).text
+        except requests.ConnectionError:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
 
 
 def token_for(customer: str, stack: dict[str, str]) -> str:
@@ -139,14 +156,42 @@ def ended_by(end: signal.Signals, local: "subprocess.Popen[str]", work_dir: Path
 
 @pytest.mark.nightly
 def test_the_stack_comes_up_and_goes_away(tmp_path: Path) -> None:
-    """An order placed at the given address is charged at the given Stripe; after Ctrl-C nothing is left."""
+    """An order placed at the given address is charged at the given Stripe; the console and the shop link to each
+    other; after Ctrl-C nothing is left."""
     with running_standin() as stripe, running_local(tmp_path, STRIPE_API_BASE=stripe.base_url) as local:
         stack = addresses(local, tmp_path / "stack.json")
         assert stack.keys() >= PROMISED
         assert stack["stripe_api_base"] == stripe.base_url
         pay_for_an_order(stack, stripe)
+        assert requests.get(f"{stack['page_url']}config.json", timeout=9).json()["console"] == stack["console_url"]
+        assert f'href="{stack["page_url"]}"' in once_it_is_there(stack["console_url"])
         output = ended_by(signal.SIGINT, local, tmp_path)
     assert "\x1b[" not in output
+    assert output.index(stack["console_url"]) < output.index(stack["page_url"])
+
+
+@own_stack
+def test_what_is_saved_is_deployed(stack: Stack, shop: DeployedShop, tmp_path: Path) -> None:
+    """The next request is served by a function's new code, and by the layer's; code that does not compile is not
+    published."""
+    for name in ("functions", "shared", "layers"):
+        shutil.copytree(PROJECT / name, tmp_path / name)
+    prices, ids = tmp_path / "functions/orders_api/prices.json", tmp_path / "shared/onecharge/orders/ids.py"
+    prices.write_text(json.dumps({SKU: {CURRENCY: PRICE + 1}}))
+    try:
+        assert deploy(stack, ["functions/orders_api"], tmp_path) == ["orders_api"]
+        order = shop.order("k").json()
+        assert (order["order_id"], order["amount"]) == (order_id_of("cus_e2e", "k"), 2 * (PRICE + 1))
+        ids.write_text(ids.read_text().replace("json.dumps(what)", 'json.dumps([*what, "new"])'))
+        assert "charge_order" in deploy(stack, ["shared"], tmp_path)
+        assert shop.order("k").json()["order_id"] == order_id_of("cus_e2e", "k", "new")
+        ids.write_text("def broken(:")
+        with pytest.raises(subprocess.CalledProcessError) as failed:
+            deploy(stack, ["shared"], tmp_path)
+        assert "SyntaxError" in failed.value.stdout
+        assert shop.order("k").ok
+    finally:
+        deploy(stack, ["functions/orders_api", "shared"], PROJECT)
 
 
 @pytest.mark.nightly

@@ -39,18 +39,37 @@ def sam(project: Path, script: str, work_dir: str) -> Sam:
     return Sam(program, Path("/usr/bin/python3"), project, project / work_dir)
 
 
-def test_two_runs_share_the_dependencies(project: Path) -> None:
-    """Each build throws away the dependencies of all builds but its own; so there is one, and each run has a copy."""
+def test_two_runs_share_the_build(project: Path) -> None:
+    """Each build throws away the dependencies of all builds but its own; so there is one, and each run has a copy.
+
+    What has not changed is not built again.
+    """
     for work_dir in (".local", ".local/demo"):
         template = sam(project, _SAM, work_dir).build()
         assert template.read_text() == "built\n"
         assert template.is_relative_to(project / work_dir)
+    assert (project / ".local/sam/deps").read_text() == "x\n"
+    (project / "functions/x").mkdir(parents=True)
+    (project / "functions/x/app.py").touch()
+    sam(project, _SAM, ".local").build()
+    assert (project / ".local/sam/deps").read_text() == "x\nx\n"
+
+
+def test_a_build_that_failed_is_repeated(project: Path) -> None:
+    """Also once the project is again as it was at the last build that did not fail."""
+    sam(project, _SAM, ".local").build()
+    (project / "template.yaml").touch()
+    with pytest.raises(StartupError):
+        sam(project, _FAILS, ".local").build()
+    (project / "template.yaml").unlink()
+    assert sam(project, _SAM, ".local").build().read_text() == "built\n"
     assert (project / ".local/sam/deps").read_text() == "x\nx\n"
 
 
 def test_a_later_build_leaves_the_copies_alone(project: Path) -> None:
     """The first run goes on with what was built for it."""
     first = sam(project, _SAM, ".local").build()
+    (project / "template.yaml").touch()
     sam(project, _SAM.replace("echo built", "echo built later"), ".local/demo").build()
     assert first.read_text() == "built\n"
 

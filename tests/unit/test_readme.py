@@ -3,7 +3,6 @@
 import inspect
 import json
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,9 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from local.__main__ import _EXAMPLE
 from local.issuer import running_issuer
-from local.price_list import sold
 from onecharge.orders.ids import order_id_of
 from onecharge.payments.charge import charge
 from tests.support.harness import PROJECT
@@ -97,16 +94,6 @@ def test_the_order_has_the_id_that_is_shown() -> None:
     assert f"# Location: /orders/{order_id}\n" in commands
     [shown] = re.findall(r'"order_id":"(\w+)…"', commands)
     assert order_id.startswith(shown)
-
-
-def test_the_printed_order_goes_to_the_stack_that_runs(checkout: Path, private_key: Path) -> None:
-    """`make local` prints the address in quotes, since it holds a dollar."""
-    stack_json = checkout / ".local/stack.json"
-    words = paste(
-        _EXAMPLE.format(api_url=API_URL, stack_json=shlex.quote(str(stack_json)), **sold()._asdict()), checkout
-    )
-    assert f"{API_URL}/orders" in words
-    assert customer_of(words, private_key) == "cus_1"
 
 
 def test_the_deployment_is_one_command(checkout: Path) -> None:

@@ -1,0 +1,78 @@
+"""A local stack that is kept: the ports of its pages, and the deployment of what is saved while it runs."""
+
+import socket
+import subprocess
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local import changes
+from local.__main__ import main
+from local.changes import contents, deploy_what_changes
+from local.kept import ports_from
+from local.processes import StartupError, free_port, free_ports
+from local.terminal import Stopped
+
+HOST = "127.0.0.1"
+
+
+def test_the_pages_are_at_ports_that_one_can_remember() -> None:
+    """Those that are taken are left out, and said; a port that nobody listens on any more is not taken."""
+    first, said = free_port(HOST), list[str]()
+    with socket.socket() as taken:
+        taken.bind((HOST, first))
+        taken.listen()
+        console, shop = ports_from(first, said.append)
+        assert first < console < shop
+        assert said == [f"port {first} is taken: the next free ones are {console} and {shop}"]
+    assert ports_from(first, said.append)[0] == first
+    with pytest.raises(StartupError, match="is free: tried"):
+        list(free_ports(HOST, [first]))
+
+
+@pytest.mark.parametrize("port", ["80", "70000", "http"])
+def test_a_wrong_port_is_one_line(port: str, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setattr("sys.argv", ["local", "--port", port])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        f"make local: argument --port: PORT={port} has to be a whole number from 1024 to 65000\n"
+    )
+
+
+def test_a_change_is_deployed_once_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editor may save in steps. What cannot be built is said, and the next change is deployed."""
+    app = tmp_path / "functions/charge_order/app.py"
+    app.parent.mkdir(parents=True)
+    app.write_text("first")
+    saved = iter(["second", "third", "third", "broken", "broken", "fourth", "fourth"])
+    deployed, said = list[str](), list[str]()
+
+    def save_the_next(_: float) -> None:
+        text = next(saved, None)
+        if text is None:
+            raise Stopped
+        app.write_text(text)
+
+    def deploy(_: object, changed: Collection[str], project: Path) -> list[str]:
+        assert changed == ["functions/charge_order"]
+        if app.read_text() == "broken":
+            raise subprocess.CalledProcessError(1, "build.py", output="SyntaxError\n")
+        deployed.append(app.read_text())
+        return ["charge_order"]
+
+    monkeypatch.setattr(changes, "PROJECT", tmp_path)
+    monkeypatch.setattr(changes, "deploy", deploy)
+    monkeypatch.setattr(changes.time, "sleep", save_the_next)
+    stack: Any = None
+    with pytest.raises(Stopped):
+        deploy_what_changes(stack, contents(tmp_path), said.append)
+    assert deployed == ["third", "fourth"]
+    assert said == [
+        "functions/charge_order changed: charge_order published",
+        "functions/charge_order changed, and is not published:\nSyntaxError",
+        "functions/charge_order changed: charge_order published",
+    ]
