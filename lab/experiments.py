@@ -24,8 +24,8 @@ from local.terminal import run_in_terminal
 from local.usual import USUAL_WORKERS, deploy_usual_workers
 from ops.connection import connect
 
-_OURS = "acct_standin"
-ACCOUNTS = {**{worker.account: worker.title for worker in USUAL_WORKERS}, _OURS: "onecharge"}
+OURS = "acct_standin"
+ACCOUNTS = {**{worker.account: worker.title for worker in USUAL_WORKERS}, OURS: "onecharge"}
 """The design behind each account at Stripe."""
 _SETTLE_SECONDS, _IDLE_POLLS = 500, 8
 
@@ -116,7 +116,7 @@ def program(console: Console, *, writes: bool) -> int:
     console.print(_for_the_terminal(outcomes))
     if writes:
         write_table(PROJECT / "README.md", in_markdown(outcomes))
-    return int(any(each.charges[_OURS] != 1 for each in outcomes))
+    return int(any(each.charges[OURS] != 1 for each in outcomes))
 
 
 def main() -> int:

@@ -66,7 +66,7 @@ def test_a_change_is_deployed_once_it_is_complete(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(changes, "PROJECT", tmp_path)
     monkeypatch.setattr(changes, "deploy", deploy)
-    monkeypatch.setattr(changes.time, "sleep", save_the_next)
+    monkeypatch.setattr("time.sleep", save_the_next)
     stack: Any = None
     with pytest.raises(Stopped):
         deploy_what_changes(stack, contents(tmp_path), said.append)
