@@ -18,6 +18,7 @@ from uuid import uuid4
 import requests
 
 from console.experiments import Experiment, experiment_of
+from console.staff import SCOPE, Staff
 from local.observe import messages_in
 from local.price_list import sold
 from local.stack import Stack as LocalStack
@@ -34,6 +35,22 @@ from stripe_standin.faults import Fault
 _PATIENCE_SECONDS = 20
 _DOWN_SECONDS = 60
 _CUSTOMER = "cus_console"
+
+
+def _local_stack(stack_json: str | None) -> LocalStack:
+    given = json.loads(Path(stack_json if stack_json and stack_json != "local" else STACK_JSON).read_text())
+    return LocalStack(**given)
+
+
+def local_shop(stack_json: str | None) -> str:
+    """The address of the customer's page."""
+    return _local_stack(stack_json).page_url
+
+
+def local_staff(ops: Stack, stack_json: str | None) -> Staff:
+    """The staff of a local stack, whose issuer asks for no password."""
+    stack = _local_stack(stack_json)
+    return Staff(ops, stack.api_url, lambda: stack.issuer.token("staff", SCOPE))
 
 
 type _Do = Callable[["LocalBreaks", str], object]
@@ -93,8 +110,7 @@ class LocalBreaks:
     @classmethod
     def of(cls, ops: Stack, stack_json: str | None) -> "LocalBreaks | None":
         """None if its Stripe is no stand-in: nothing of it can be broken."""
-        given = json.loads(Path(stack_json if stack_json and stack_json != "local" else STACK_JSON).read_text())
-        stack = LocalStack(**given)
+        stack = _local_stack(stack_json)
         try:
             stack.stripe.faults_met()
         except OSError:

@@ -25,8 +25,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-BODY_MAX = 4_096
-"""Bytes of a form of ours, at most."""
+BODY_MAX = 8_192
+"""Bytes of a form of ours, at most: a reason has 500 characters."""
 
 
 class Guard:

@@ -1,7 +1,6 @@
 """Serves the console on 127.0.0.1, and nowhere else."""
 
 import socket
-import time
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -13,6 +12,7 @@ from ops.errors import Problem
 
 if TYPE_CHECKING:
     from console.breaks import LocalBreaks
+    from console.staff import Staff
 
 HOST = "127.0.0.1"
 LOCAL_REFRESH_SECONDS = 1.0
@@ -21,25 +21,34 @@ DEPLOYED_REFRESH_SECONDS = 5.0
 
 
 def serve(
-    stack: Stack, *, port: int = 0, breaks: "LocalBreaks | None" = None, since: float | None = None, shop: str = ""
+    stack: Stack,
+    *,
+    port: int,
+    since: float,
+    breaks: "LocalBreaks | None" = None,
+    staff: "Staff | None" = None,
+    shop: str = "",
 ) -> None:
-    """Serve until Ctrl-C; prints the address. Raises Problem: the port is taken.
+    """Serve until Ctrl-C; prints the address. Raises Problem: there is no such port, or it is taken.
 
     Args:
-        since: from when on orders are listed, in epoch seconds; from now on by default.
+        port: 0 for any that is free.
+        since: from when on orders are listed, in epoch seconds.
     """
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((HOST, port))
-        except OSError as reason:
-            raise Problem(f"port {port} of {HOST} cannot be used: {reason.strerror}") from None
+        except (OSError, OverflowError) as reason:
+            why = reason.strerror if isinstance(reason, OSError) else "there is no such port"
+            raise Problem(f"port {port} of {HOST} cannot be used: {why}") from None
         port = listening.getsockname()[1]
         app = create_app(
-            Reader(stack, time.time() if since is None else since),
+            Reader(stack, since),
             hosts=[f"{HOST}:{port}", f"localhost:{port}"],
             breaks=breaks,
             shop=shop,
+            staff=staff,
             refresh_seconds=LOCAL_REFRESH_SECONDS if stack.is_local else DEPLOYED_REFRESH_SECONDS,
         )
         print(f"console: http://{HOST}:{port}/ (Ctrl-C ends it)", flush=True)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from botocore.exceptions import BotoCoreError, ClientError
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -32,6 +33,7 @@ from ops.output import duration_of, redacted, redacted_values, time_of
 
 if TYPE_CHECKING:
     from console.breaks import LocalBreaks  # Of a local stack alone.
+    from console.staff import Staff
 
 _HERE = Path(__file__).resolve().parent
 ROWS_SHOWN = 100
@@ -51,6 +53,7 @@ class Pages:
 
     reader: Reader
     breaks: "LocalBreaks | None"
+    staff: "Staff | None"
     token: str
     refresh_seconds: float
     shop: str = ""
@@ -92,7 +95,8 @@ class Pages:
     def page(self, name: str, **given: Any) -> str:
         """A whole page."""
         buttons = self.breaks.buttons if self.breaks else ()
-        context = {"token": self.token, "stack": self.title, "buttons": buttons, "shop": self.shop}
+        forms = {"token": self.token, "key": str(uuid4()), "buttons": buttons, "staff": self.staff}
+        context = {"stack": self.title, "shop": self.shop, **forms}
         return _TEMPLATES.get_template(name).render({"problem": None, "said": None, **context, **given})
 
     def fragment(self, name: str, **given: Any) -> str:
@@ -106,6 +110,7 @@ def create_app(
     *,
     hosts: Sequence[str],
     breaks: "LocalBreaks | None" = None,
+    staff: "Staff | None" = None,
     refresh_seconds: float = 1.0,
     shop: str = "",
 ) -> Starlette:
@@ -113,7 +118,8 @@ def create_app(
 
     Args:
         hosts: what a request's Host may be, with the port.
-        breaks: None for a stack that is only looked at.
+        breaks: None for a stack in which nothing is broken.
+        staff: None for a stack that is only looked at.
         shop: the customer's page, to link to.
     """
     app = Starlette(
@@ -122,13 +128,14 @@ def create_app(
             Route("/live", _orders),
             Route("/orders/{order_id:str}", _order),
             Route("/orders/{order_id:str}/live", _order),
-            *([Route("/breaks/{name:str}", _press, methods=["POST"])] if breaks else []),
+            Route("/breaks/{name:str}", _press, methods=["POST"]),
+            Route("/staff/{name:str}", _act_as_staff, methods=["POST"]),
             Mount("/static", StaticFiles(directory=_HERE / "static")),
         ],
         middleware=[Middleware(Guard, hosts=frozenset(hosts))],
         exception_handlers={404: _not_found},
     )
-    app.state.pages = Pages(reader, breaks, new_token(), refresh_seconds, shop)
+    app.state.pages = Pages(reader, breaks, staff, new_token(), refresh_seconds, shop)
     return app
 
 
@@ -148,24 +155,55 @@ async def _order(request: Request) -> Response:
 
 
 async def _press(request: Request) -> Response:
+    breaks, name = _pages(request).breaks, str(request.path_params["name"])
+    if breaks is None:
+        raise HTTPException(404)
+    stays = any(each.name == name and each.stays for each in breaks.buttons)
+
+    def press(form: Mapping[str, str]) -> tuple[str, str | None]:
+        what, order_id = breaks.press(name, order_id=form.get("order_id"), seed=form.get("seed"))
+        return what, None if stays else order_id
+
+    return await _done(request, name, press)
+
+
+async def _act_as_staff(request: Request) -> Response:
+    staff, name = _pages(request).staff, str(request.path_params["name"])
+    if staff is None:
+        raise HTTPException(404)
+
+    def act(form: Mapping[str, str]) -> tuple[str, str | None]:
+        order_id, reason = form.get("order_id", ""), form.get("reason", "")
+        if not re.fullmatch(ORDER_ID_PATTERN, order_id):
+            raise Problem("there is no such order")
+        if name == "cancel":
+            return staff.cancel(order_id, reason=reason), order_id
+        if name == "refund":
+            key = form.get("key", "")
+            return staff.refund(order_id, amount=form.get("amount", ""), reason=reason, key=key), order_id
+        raise KeyError(name)
+
+    return await _done(request, name, act)
+
+
+async def _done(request: Request, name: str, do: Callable[[Mapping[str, str]], tuple[str, str | None]]) -> Response:
+    """Do what a form of ours asks for, and lead to the page that says what was done, or why not."""
     pages = _pages(request)
     form = await form_of(request, pages.token)
-    if form is None or pages.breaks is None:
+    if form is None:
         return HTMLResponse(pages.page("base.html", problem="The form is not of this page: reload it."), 403)
-    name, order_id = request.path_params["name"], form.get("order_id")
     try:
-        what, shown = await run_in_threadpool(pages.breaks.press, name, order_id=order_id, seed=form.get("seed"))
+        what, shown = await run_in_threadpool(do, form)
         pages.done[name] = Said(what)
     except KeyError:
         return await _not_found(request, LookupError(name))
     except Problem as refused:
         pages.done[name] = Said(redacted(str(refused)), is_done=False)
-        shown = order_id if order_id and re.fullmatch(ORDER_ID_PATTERN, order_id) else None
+        order_id = form.get("order_id", "")
+        shown = order_id if re.fullmatch(ORDER_ID_PATTERN, order_id) else None
     except Exception as error:
         return _failed(pages, error)
-    stays = any(each.name == name and each.stays for each in pages.breaks.buttons)
-    path = f"/orders/{shown}" if shown and not stays else "/"
-    return RedirectResponse(f"{path}?done={name}", status_code=303)
+    return RedirectResponse(f"{f'/orders/{shown}' if shown else '/'}?done={name}", status_code=303)
 
 
 async def _not_found(request: Request, _: Exception) -> Response:

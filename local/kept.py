@@ -36,7 +36,6 @@ def kept(stack: Stack, stack_json: Path) -> Iterator[None]:
     """Publish the stack, and serve its console, which listens at the stack's `console_url`. Raises StartupError."""
     port = urlsplit(stack.console_url).port or 0
     command = [sys.executable, "-m", "console", "--stack", str(stack_json), "--port", str(port)]
-    command += ["--shop", stack.page_url]
     log = stack_json.with_name("console.log")
     with published(stack, stack_json), running(command, env=os.environ, log=log, cwd=PROJECT) as process:
         deadline = time.monotonic() + _CONSOLE_SECONDS

@@ -1,8 +1,9 @@
 """The command line: `python -m ops [--stack NAME] [--json] [--yes] COMMAND …`.
 
-    exit status   0   nothing is wrong, or the change is done
-                  1   something is wrong, or the change is not done: a dry run, or a refusal
-                  2   the command could not run: arguments, credentials, permissions, a service that does not answer
+    exit status   0    nothing is wrong, or the change is done
+                  1    something is wrong, or the change is not done: a dry run, or a refusal
+                  2    the command could not run: arguments, credentials, permissions, a service that does not answer
+                  130  you pressed Ctrl-C
 
 A command only reads unless --yes is given. Without it, a command that changes something says exactly what it would do.
 """
@@ -15,6 +16,7 @@ from typing import Protocol
 from ops import (
     audit,
     check,
+    console,
     deploy,
     dlq,
     explain,
@@ -29,6 +31,9 @@ from ops import (
 from ops.connection import Stack, add_stack_options, connect
 from ops.errors import problem_of
 from ops.output import Report, redacted, show
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as of a shell's command."""
 
 
 class Command(Protocol):
@@ -50,6 +55,7 @@ class Command(Protocol):
 COMMANDS: dict[str, Command] = {
     "explain": explain,
     "pending": pending,
+    "console": console,
     "review": review,
     "dlq": dlq,
     "failed-records": failed_records,
@@ -70,6 +76,8 @@ def main(words: Sequence[str]) -> int:
     try:
         stack = connect(arguments.stack, arguments.profile, arguments.region, arguments.stripe_key_secret)
         report = COMMANDS[arguments.command].run(stack, arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except Exception as error:
         problem = problem_of(error)
         if problem is None:

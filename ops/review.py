@@ -92,9 +92,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
     if arguments.review_command == "list":
         return _list(stack)
-    reason = " ".join(arguments.reason.split())
-    if not reason or len(reason) > REASON_MAX:
-        raise Problem(f"--reason is a sentence of 1 to {REASON_MAX} characters: it is kept on the row")
+    reason = reason_of(arguments.reason)
     try:
         if arguments.resolution in list(RefundResolution):
             return _resolve_refund(stack, arguments, reason)
@@ -109,6 +107,14 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     except LookupInconclusive:
         raise Problem("Stripe has more to show than was read: run this again later", ExitStatus.FOUND) from None
     return _report({"order_id": arguments.order, "resolution": arguments.resolution, "reason": reason}, what, done=done)
+
+
+def reason_of(text: str) -> str:
+    """The reason in one line. Raises Problem."""
+    reason = " ".join(text.split())
+    if not reason or len(reason) > REASON_MAX:
+        raise Problem(f"a reason is a sentence of 1 to {REASON_MAX} characters: it is kept on the row")
+    return reason
 
 
 def _report(document: dict[str, Any], what: str, *, done: bool) -> Report:

@@ -18,6 +18,7 @@ from console.breaks import BREAKS, LocalBreaks
 from console.experiments import EXPERIMENTS, Experiment, experiment_of
 from console.lines import Line
 from console.reading import OrderSeen, Reader
+from console.staff import Staff
 from console.tally import Seen, Stored
 from console.timeline import timeline
 from console.web import _events, create_app
@@ -76,14 +77,36 @@ class CannedBreaks(LocalBreaks):
         return [(T0, f"{name} {MARKUP}") for name in self.pressed]
 
 
+class CannedStaff(Staff):
+    """Moves no money, and remembers what was asked for."""
+
+    def __init__(self) -> None:
+        self.__dict__["asked"] = []
+
+    def refund(self, order_id: str, **given: str) -> str:
+        self.asked.append(given)
+        return f"refunded {MARKUP}"
+
+    def cancel(self, order_id: str, *, reason: str) -> str:
+        raise Problem("the order is paid")
+
+    asked: list[dict[str, str]]
+
+
 @pytest.fixture
 def breaks() -> CannedBreaks:
     return CannedBreaks()
 
 
-def client_of(breaks: CannedBreaks | None, problem: Exception | None = None, *, is_local: bool = True) -> TestClient:
+def client_of(
+    breaks: CannedBreaks | None,
+    problem: Exception | None = None,
+    *,
+    is_local: bool = True,
+    staff: CannedStaff | None = None,
+) -> TestClient:
     stack: Any = SimpleNamespace(name="shop", is_local=is_local)
-    app = create_app(CannedReader(stack, T0, problem=problem), hosts=[HOST], breaks=breaks)
+    app = create_app(CannedReader(stack, T0, problem=problem), hosts=[HOST], breaks=breaks, staff=staff)
     return TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
 
 
@@ -117,7 +140,7 @@ def test_a_post_of_another_origin_is_refused(client: TestClient, breaks: CannedB
     assert breaks.pressed == []
 
 
-@pytest.mark.parametrize("form", [{}, {"token": ""}, {"token": "x" * 43}, {"token": "ü"}, {"filler": "x" * 5_000}])
+@pytest.mark.parametrize("form", [{}, {"token": ""}, {"token": "x" * 43}, {"token": "ü"}, {"filler": "x" * 9_000}])
 def test_a_post_without_the_pages_token_is_refused(
     client: TestClient, breaks: CannedBreaks, form: dict[str, str]
 ) -> None:
@@ -201,12 +224,53 @@ def test_a_surprise_says_what_it_does_in_sentences() -> None:
 
 
 def test_a_deployed_stack_has_no_buttons() -> None:
-    """Its console reads: there is no route that changes something."""
+    """Its console reads: nothing changes something."""
     client = client_of(None, is_local=False)
-    page = client.get("/").text
-    assert "read-only" in page
-    assert "<form" not in page
-    assert client.post("/breaks/place", headers={"Origin": f"http://{HOST}"}).status_code == 404
+    for path in ("/", f"/orders/{ORDER_ID}"):
+        page = client.get(path).text
+        assert "read-only" in page
+        assert "<form" not in page
+    for path in ("/breaks/place", "/staff/refund"):
+        assert client.post(path, headers={"Origin": f"http://{HOST}"}).status_code == 404
+
+
+def test_the_staff_refunds_and_cancels_on_an_orders_page() -> None:
+    """Each form leads back to the order, which says what was done, or why not; a form sent twice has one key."""
+    staff = CannedStaff()
+    client = client_of(None, is_local=False, staff=staff)
+    page = client.get(f"/orders/{ORDER_ID}").text
+    assert "read-only" not in page
+    [key] = re.findall(r'name="key" value="([^"]+)"', page)
+    headers, form = {"Origin": f"http://{HOST}"}, {"token": token_in(page), "order_id": ORDER_ID, "reason": "broken"}
+    for name, said in (("refund", "refunded &lt;script&gt;"), ("cancel", "Not possible now: the order is paid")):
+        response = client.post(f"/staff/{name}", data={**form, "key": key, "amount": "5"}, headers=headers)
+        assert (response.status_code, response.headers["Location"]) == (303, f"/orders/{ORDER_ID}?done={name}")
+        assert said in client.get(response.headers["Location"]).text
+    assert staff.asked == [{"amount": "5", "reason": "broken", "key": key}]
+    assert key not in client.get(f"/orders/{ORDER_ID}").text
+    assert client.post("/staff/pay", data=form, headers=headers).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("changed", "headers"),
+    [
+        ({"token": "x" * 43}, {}),
+        ({}, {"Origin": "http://evil.example"}),
+        ({}, {"Host": "evil.example"}),
+        ({}, {"Sec-Fetch-Site": "cross-site"}),
+        ({"reason": "x" * 9_000}, {}),
+        ({"order_id": "ord_x"}, {}),
+    ],
+)
+def test_money_moves_only_by_the_consoles_own_form(changed: dict[str, str], headers: dict[str, str]) -> None:
+    """The guard of the buttons is the guard of the staff's forms."""
+    staff = CannedStaff()
+    client = client_of(None, is_local=False, staff=staff)
+    form = {"token": token_in(client.get(f"/orders/{ORDER_ID}").text), "order_id": ORDER_ID, "reason": "r"}
+    client.post("/staff/refund", data=form | changed, headers={"Origin": f"http://{HOST}"} | headers)
+    assert staff.asked == []
+    client.post("/staff/refund", data=form, headers={"Origin": f"http://{HOST}"})
+    assert len(staff.asked) == 1
 
 
 # ---------------------------------------------------------------- what a page shows, and loads

@@ -4,6 +4,7 @@ import argparse
 import io
 import json
 import os
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -213,3 +214,24 @@ def test_a_table_without_rows_says_so() -> None:
     out = io.StringIO()
     show(Report({}, [Table("the payments that need review", ("order id", "reason"), [])]), as_json=False, out=out)
     assert out.getvalue() == "the payments that need review: none\n"
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback(tried: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the status of a shell's command that was interrupted."""
+
+    def interrupted(*_: object) -> Report:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tried, "run", interrupted)
+    assert command_line.main([*DEPLOYED, "try"]) == 130
+
+
+@pytest.mark.parametrize(("port", "why"), [(70_000, "there is no such port"), (None, "Address already in use")])
+def test_a_console_without_its_port_says_so_in_one_line(
+    port: int | None, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that is taken, or that no machine has."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        status = command_line.main([*DEPLOYED, "console", "--port", str(port or taken.getsockname()[1])])
+    said = capsys.readouterr().err
+    assert (status, said.count("\n"), why in said) == (2, 1, True)

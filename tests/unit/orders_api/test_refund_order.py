@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from onecharge.contract.states import OrderStatus
-from tests.support.orders_api import NOW, Client, order
+from tests.support.orders_api import NOW, STAFF, Client, order
 
 
 def test_a_part_of_a_paid_order_is_refunded(client: Client) -> None:
@@ -28,6 +28,16 @@ def test_a_refund_names_the_attempt_that_paid(client: Client) -> None:
     [item] = client.dynamodb.scan(TableName="refunds")["Items"]
     assert (item["refund_id"]["S"], item["attempt"]["N"]) == (refund_id, "1")
     assert "expires_at" not in item
+
+
+def test_a_refund_keeps_who_wanted_it_and_why(client: Client) -> None:
+    """For the staff: no response shows it."""
+    order_id = client.paid()
+    _, refund, _ = client.to(f"{order_id}/refunds", {"amount": 100, "reason": "a cup was broken"})
+    [item] = client.dynamodb.scan(TableName="refunds")["Items"]
+    assert (item["requested_by"]["S"], item["reason"]["S"]) == (STAFF["sub"], "a cup was broken")
+    assert "broken" not in str([refund, client.get(f"/orders/{order_id}")[1]])
+    assert client.to(f"{order_id}/refunds", {"reason": ""}, key="b")[0] == 400
 
 
 def test_a_refund_without_an_amount_is_of_all_that_is_left(client: Client) -> None:

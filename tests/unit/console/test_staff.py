@@ -1,0 +1,89 @@
+"""What the staff does in the console: by the same rules as the API and `ops review`, with a reason that is kept."""
+
+import json
+from typing import Any
+
+import pytest
+import responses
+
+from console.staff import Staff
+from ops.errors import Problem
+from tests.support.operated_stack import OperatedStack
+
+ORDER_ID = "ord_" + "a" * 32
+API = "http://api.test"
+REFUNDS = f"{API}/orders/{ORDER_ID}/refunds"
+
+
+@pytest.fixture
+def staff(operated: OperatedStack) -> Staff:
+    return Staff(operated.stack, API, lambda: "the-token")
+
+
+def refunded(staff: Staff, amount: str, currency: str, **answer: Any) -> dict[str, Any]:
+    """What the API is sent for this amount."""
+    with responses.RequestsMock() as api:
+        sent = api.post(REFUNDS, status=202, json={"amount": 1250, "currency": currency, **answer})
+        said = staff.refund(ORDER_ID, amount=amount, reason=" a cup\n was broken", key="k")
+        assert said == f"A refund of 12.50 {currency} is requested." or currency != "EUR"
+        request = sent.calls[0].request
+        assert (request.headers["Authorization"], request.headers["Idempotency-Key"]) == ("Bearer the-token", "k")
+        return dict(json.loads(request.body or ""))
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "minor"), [("12.50", "EUR", 1250), (" 12.5 ", "EUR", 1250), ("12", "JPY", 12)]
+)
+def test_an_amount_is_written_as_people_write_it(
+    staff: Staff, operated: OperatedStack, amount: str, currency: str, minor: int
+) -> None:
+    """In the order's currency; the API gets minor units, and the reason in one line."""
+    operated.place(order_id=ORDER_ID, status="PAID", currency=currency, amount_minor=5000)
+    assert refunded(staff, amount, currency) == {"amount": minor, "reason": "a cup was broken"}
+
+
+def test_without_an_amount_all_that_is_left_is_refunded(staff: Staff, operated: OperatedStack) -> None:
+    """The API knows how much that is."""
+    operated.place(order_id=ORDER_ID, status="PAID")
+    assert "amount" not in refunded(staff, "", "EUR")
+
+
+@pytest.mark.parametrize("amount", ["twelve", "1.234", "NaN", "1e999999"])
+def test_what_is_no_amount_is_refused(staff: Staff, operated: OperatedStack, amount: str) -> None:
+    """Before anything is sent."""
+    operated.place(order_id=ORDER_ID, status="PAID")
+    with pytest.raises(Problem, match="is no amount of EUR"):
+        staff.refund(ORDER_ID, amount=amount, reason="r", key="k")
+
+
+@responses.activate
+def test_why_the_api_refuses_is_said(staff: Staff, operated: OperatedStack) -> None:
+    """In its own words; a gateway's 403 has none but `message`."""
+    operated.place(order_id=ORDER_ID, status="PAID")
+    responses.post(REFUNDS, status=409, json={"detail": "The amount is more than is left of what was paid."})
+    responses.post(REFUNDS, status=403, json={"message": "Forbidden"})
+    for words in ("more than is left", "Forbidden"):
+        with pytest.raises(Problem, match=words):
+            staff.refund(ORDER_ID, amount="", reason="r", key="k")
+
+
+def test_a_cancellation_keeps_who_wanted_it_and_why(staff: Staff, operated: OperatedStack) -> None:
+    """As `ops review resolve` does; the order's message cancels it at Stripe."""
+    operated.place(order_id=ORDER_ID)
+    assert "the order is CANCELING" in staff.cancel(ORDER_ID, reason="the customer called")
+    order = operated.order(ORDER_ID)
+    assert (order.status, order.canceled_by["reason"]) == ("CANCELING", "the customer called")
+    assert order.canceled_by["by"].startswith("arn:")
+
+
+@pytest.mark.parametrize(("status", "why"), [("PAID", "it can be refunded"), ("CANCELED", "the order is CANCELED")])
+def test_an_order_that_has_ended_is_not_canceled(staff: Staff, operated: OperatedStack, status: str, why: str) -> None:
+    """Nor is an order that is not there, and without a reason nothing is done."""
+    operated.place(order_id=ORDER_ID, status=status)
+    with pytest.raises(Problem, match=why):
+        staff.cancel(ORDER_ID, reason="r")
+    with pytest.raises(Problem, match="there is no such order"):
+        staff.cancel("ord_" + "b" * 32, reason="r")
+    for reason in ("", " ", "x" * 501):
+        with pytest.raises(Problem, match="a reason is a sentence"):
+            staff.refund(ORDER_ID, amount="", reason=reason, key="k")
