@@ -202,7 +202,8 @@ def _of_customer(story: Story, lines: Sequence[Line]) -> Iterator[Moment]:
             event = next((each for each in story.events if each.logged == _PLACED), Event(line.at, "orders", "placed"))
             yield Moment(line.at - 0.001, CUSTOMER, f"POST /orders: 202, {event.what}", details=event.details)
         elif line.message.startswith("response replayed"):
-            yield Moment(line.at, CUSTOMER, "POST /orders again: the same response", Kind.REPLAYED, line.fields)
+            lane, what = (ORDERS, "its refund") if line.fields.get("refund_id") else (CUSTOMER, "POST /orders")
+            yield Moment(line.at, lane, f"{what} again: the same response", Kind.REPLAYED, line.fields)
 
 
 def _of_lines(story: Story, lines: Sequence[Line], workers: Mapping[str, str]) -> Iterator[Moment]:
@@ -274,7 +275,8 @@ def _said(line: Line, why: str) -> tuple[str, Kind]:
         "code": f" ({fields['code']})" if fields.get("code") else "",
         "because": f", because: {why}" if why else "",
     }
-    about |= {name: fields.get(name) for name in ("wait_seconds", "why", "status")}
+    about |= {name: fields.get(name) for name in ("wait_seconds", "status")}
+    about["why"] = str(fields.get("why")).partition(":")[0]
     return known[0].format(**about), known[1]
 
 
