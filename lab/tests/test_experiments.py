@@ -39,4 +39,4 @@ def test_onecharge_charges_each_order_once(tmp_path: Path) -> None:
         outcomes = {each.title: each.charges for each in run(breaks)}
     assert {title: charges[OURS] for title, charges in outcomes.items()} == dict.fromkeys(EXPERIMENTS, 1)
     assert all(min(charges.values()) >= 1 for charges in outcomes.values())
-    assert outcomes["The worker is killed"] == {"acct_naive": 2, "acct_powertools": 2, OURS: 1}
+    assert outcomes["A worker is killed"] == {"acct_naive": 2, "acct_powertools": 2, OURS: 1}
