@@ -2,10 +2,9 @@
 
 import argparse
 import random
-import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,16 @@ from typing import Any
 from rich.console import Console
 
 from local.arguments import Arguments, at_least
+from local.arguments import port as port_of
 from local.arguments import seed as seed_of
+from local.changes import contents, deploy_what_changes
 from local.demo_live import Progress, shown
 from local.demo_plan import FollowUp, Plan, PlannedOrder, make_plan
 from local.demo_report import Report, count, show
 from local.demo_traffic import Traffic
+from local.kept import FIRST_PORT, addresses, kept, ports_from, url_of
 from local.observe import NotIdle, wait_until_idle
-from local.stack import PROJECT, Stack, published, running_stack
+from local.stack import PROJECT, Stack, running_stack
 from local.terminal import Stopped, run_in_terminal
 from local.work_dir import sole_user_of
 from stripe_standin.admin import StandInAdmin
@@ -71,29 +73,37 @@ def drain(stack: Stack, queue_url: str) -> list[dict[str, Any]]:
         messages += batch
 
 
-def keep(traffic: Traffic, console: Console) -> None:
-    """Say which orders are worth a look, and how; the stack runs until Ctrl-C."""
-    traffic.stack.stripe.settings(webhooks_by_themselves=True)
+def keep(traffic: Traffic, stack_json: Path, deployed: Mapping[str, str], say: Callable[[str], None]) -> None:
+    """Serve the console, and say which orders are worth a look; the stack runs until Ctrl-C."""
+    stack = traffic.stack
+    stack.stripe.settings(webhooks_by_themselves=True)
+    with kept(stack, stack_json), suppress(Stopped):
+        say(f"\nonecharge still runs, until Ctrl-C:\n\n{addresses(stack, stack_json)}\n")
+        say("In another terminal, in this folder:\n")
+        for what, order_id in worth_a_look(traffic.orders).items():
+            say(f".venv/bin/python -m ops explain {order_id[:12]}  # {what}")
+        deploy_what_changes(stack, deployed, say)
+
+
+def worth_a_look(orders: Mapping[str, PlannedOrder]) -> dict[str, str]:
+    """For each thing that can happen to an order, the id of one that it happened to, each another one."""
     told: dict[str, str] = {}
-    for order_id, order in traffic.orders.items():
-        for what, holds in _WORTH_A_LOOK.items():
-            if holds(order) and what not in told and order_id not in told.values():
-                told[what] = order_id
-    console.print("\nThe stack still runs, until Ctrl-C. In another terminal, in this folder:")
-    for what, order_id in told.items():
-        console.print(f".venv/bin/python -m ops explain {order_id}  # {what}", soft_wrap=True, highlight=False)
-    with suppress(Stopped):
-        while True:
-            signal.pause()
+    for what, holds in _WORTH_A_LOOK.items():
+        found = next((each for each, order in orders.items() if holds(order) and each not in told.values()), None)
+        if found:
+            refunded = ", and one piece was refunded" if orders[found].follow_up is FollowUp.REFUND else ""
+            told[f"{what}{refunded}"] = found
+    return told
 
 
 _WORTH_A_LOOK: dict[str, Callable[[PlannedOrder], bool]] = {
     "its worker was killed after the charge": lambda order: order.fault is Fault.HANG_AFTER,
-    "Stripe's response was lost after the charge": lambda order: order.fault is Fault.DROP_AFTER,
+    "Stripe's answer was lost after the charge": lambda order: order.fault is Fault.DROP_AFTER,
+    "Stripe answered 500 after the charge": lambda order: order.fault is Fault.ERROR_500_AFTER,
     "declined, then paid with another card": lambda order: order.follow_up is FollowUp.ANOTHER_CARD,
     "paid after 3-D Secure": lambda order: order.follow_up is FollowUp.AT_THE_BANK,
-    "one piece of it was refunded": lambda order: order.follow_up is FollowUp.REFUND,
     "canceled": lambda order: order.follow_up is FollowUp.CANCEL,
+    "its message was delivered three times or more": lambda order: len(order.extra_deliveries) > 1,
 }
 
 
@@ -112,6 +122,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         const=KEPT,
         help="the stack runs on afterwards, where `make local` would run, so that `python -m ops` finds it",
     )
+    parser.add_argument("--port", type=port_of, default=FIRST_PORT, help="of the console, with --keep")
     parser.add_argument("--report", type=Path, default=PROJECT / ".local" / "demo-report.json")
     return parser.parse_args(arguments)
 
@@ -121,21 +132,33 @@ def demonstrate(options: argparse.Namespace, console: Console) -> int:
     started, work_dir = time.monotonic(), options.work_dir.resolve()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
     plan = make_plan(options.orders, seed)
-    # One line, where a function would be three.
-    on_progress: Callable[[str], None] = lambda message: console.print(f"• {message}", highlight=False)  # noqa: E731
+    is_kept, deployed = work_dir == KEPT, contents(options.project)
+
+    def say(line: str) -> None:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    console_port, page_port = ports_from(options.port, say) if is_kept else (0, 0)
     with (
         sole_user_of(work_dir),
-        running_stack(work_dir=work_dir, project=options.project, seed=seed, on_progress=on_progress) as stack,
+        running_stack(
+            work_dir=work_dir,
+            project=options.project,
+            seed=seed,
+            page_port=page_port,
+            console_url=url_of(console_port) if is_kept else "",
+            on_progress=lambda message: say(f"• {message}"),
+        ) as stack,
     ):
-        on_progress(f"placing {len(plan.orders)} orders, with seed {seed}")
+        say(f"• placing {len(plan.orders)} orders, with seed {seed}")
         traffic = Traffic(stack, plan, Progress(plan))
         with shown(console, stack, traffic.progress):
             report = run(traffic, seed=seed, started=started)
         options.report.write_text(report.as_json())
         show(report, console)
-        if work_dir == KEPT:
-            with published(stack, work_dir / "stack.json"):
-                keep(traffic, console)
+        if is_kept:
+            keep(traffic, work_dir / "stack.json", deployed, say)
+        else:
+            say("\n`make demo KEEP=1` leaves all of it running, with a console, a shop, and an order for each fault.")
     return 0 if report.ok else 1
 
 

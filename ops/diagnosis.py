@@ -176,21 +176,27 @@ def _unfinished(facts: Facts) -> Iterator[Finding]:
 
 
 def _pending(facts: Facts, payment: Payment) -> Finding:
-    """A row that is PENDING, and whose attempt Stripe has not decided."""
+    """A row that is PENDING, and that a message still claims, or whose attempt Stripe has not decided."""
     if facts.now < payment.lease_expires_at:
         return waits(Diagnosis.IN_PROGRESS, "", Move("the lease's owner", payment.lease_expires_at))
     own, message = facts.stripe.of(payment.payment_intent_id), facts.row.get("stripe_message")
     seen = [
-        "the last worker died with the lease" if payment.lease_owner is not None else "",
+        "the last worker died with the lease, and stored no result" if payment.lease_owner is not None else "",
         f"{own.intent.payment_intent_id} is {own.intent.status}" if own else "",
         f"Stripe said: {message}" if message else "",
     ]
     detail = "; ".join(filter(None, seen))
     if payment.refused_at is not None:
-        until = payment.refused_at + REFUSED_SECONDS + schedule.next_delivery(payment) - payment.claimed_at
+        until = (
+            payment.refused_at
+            + REFUSED_SECONDS
+            + schedule.next_delivery(payment, facts.hidden_seconds)
+            - payment.claimed_at
+        )
         return broken(Diagnosis.REQUEST_REFUSED, detail, Move("charge_order", until))
     if facts.now < schedule.unattended_at(payment):
-        delivery = Move("charge_order, when its message is delivered again", schedule.next_delivery(payment))
+        until = schedule.next_delivery(payment, facts.hidden_seconds)
+        delivery = Move("charge_order, when its message is delivered again", until)
         return waits(Diagnosis.BACKING_OFF, detail, delivery)
     if facts.order is None or facts.order.status not in WAITING:
         return broken(Diagnosis.ABANDONED, detail, fix="the order does not wait: see what else is found")
@@ -260,9 +266,11 @@ def _of_own(facts: Facts, payment: Payment, intent: StripeIntent) -> Iterator[Fi
     discrepancy = _discrepancy(facts, intent)
     if intent.money_differs_from(payment.request):
         yield _differs(facts, intent, Discrepancy.MONEY_DIFFERS)
+    elif payment.state is PaymentState.PENDING and facts.now < schedule.unattended_at(payment):
+        return  # The next delivery continues from what Stripe shows.
     elif discrepancy is not Discrepancy.NONE:
         yield _differs(facts, intent, discrepancy)
-    elif payment.state is PaymentState.PENDING and facts.now >= payment.lease_expires_at:
+    elif payment.state is PaymentState.PENDING:
         # As reconcile decides an unattended row.
         decision = decide(payment, intent, ConfirmResult.OF_ANOTHER_WORKER)
         if isinstance(decision, Finalize):

@@ -20,7 +20,9 @@ _STYLES = {"BROKEN": "red", "WAITS": "yellow", "FINE": "green"}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("order", metavar="ORDER", help="an order id, or a PaymentIntent's id")
+    parser.add_argument(
+        "order", metavar="ORDER", help="an order id or, locally, its beginning; or a PaymentIntent's id"
+    )
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:

@@ -38,6 +38,8 @@ MESSAGES_MAX = 1_000
 """Messages that are read of each DLQ; with more in it, the facts are incomplete, and say so."""
 FAILED_RECORDS_MAX = 1_000
 """Failed stream records that are read, of all orders."""
+_NAMED_MAX = 10
+"""Orders that are named, if the beginning of an id means several."""
 _SOURCES = (
     *("OrdersTable", "PaymentsTable", "OrderRefundsTable", "RefundsTable"),
     *("PaymentsQueue", "OrderUpdatesQueue", "RefundsQueue"),
@@ -126,6 +128,8 @@ class Surroundings:
     republish: RepublishCheckpoint | None = None
     reconcile: ReconcileCheckpoint | None = None
     requires_action_seconds: int = 43_200
+    hidden_seconds: int = 180
+    """The visibility timeout of the payments queue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,9 +151,12 @@ class Facts(Surroundings):
 
 
 def order_id_of_reference(stack: Stack, given: str) -> str:
-    """The order that an order id or a PaymentIntent's id means. Raises Problem."""
+    """The order that an order id, the beginning of one or a PaymentIntent's id means. Raises Problem."""
+    given = given.rstrip("….")
     if re.match(ORDER_ID_PATTERN, given):
         return given
+    if re.fullmatch(r"ord_[0-9a-f]{1,31}", given):
+        return _order_id_beginning(stack, given)
     if not re.fullmatch(r"pi_\w+", given):
         raise Problem(f"{given}: neither an order id (ord_…) nor a PaymentIntent's (pi_…)")
     try:
@@ -159,6 +166,26 @@ def order_id_of_reference(stack: Stack, given: str) -> str:
     if found is None:
         raise Problem(f"{given} is not of this application: its metadata names no order", ExitStatus.FOUND)
     return found
+
+
+def _order_id_beginning(stack: Stack, start: str) -> str:
+    if not stack.is_local:
+        # The id is the table's hash key: only a scan finds it by its beginning, which reads and pays for every order.
+        raise Problem(f"{start}: on AWS an order is found by its whole id, or by its PaymentIntent's")
+    pages = stack.dynamodb.get_paginator("scan").paginate(
+        TableName=stack.resource("OrdersTable"),
+        FilterExpression="begins_with(order_id, :start)",
+        ExpressionAttributeValues=to_item({":start": start}),
+        ProjectionExpression="order_id",
+    )
+    found = list(islice((str(item["order_id"]["S"]) for page in pages for item in page["Items"]), _NAMED_MAX + 1))
+    if len(found) != 1:
+        names = ", ".join(sorted(found)[:_NAMED_MAX]) + (", …" if len(found) > _NAMED_MAX else "")
+        which = (
+            f"{start} is the beginning of several orders: {names}" if found else f"no order's id begins with {start}"
+        )
+        raise Problem(which, ExitStatus.FOUND)
+    return found[0]
 
 
 # ---------------------------------------------------------------- of every order
@@ -178,7 +205,14 @@ def surroundings(stack: Stack, *, now: int) -> Surroundings:
         republish=CheckpointStore(stack.dynamodb, stack.resource("OrdersStateTable"), RepublishCheckpoint).read(),
         reconcile=CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), ReconcileCheckpoint).read(),
         requires_action_seconds=int(stack.parameter("RequiresActionSeconds")),
+        hidden_seconds=_hidden_seconds(stack),
     )
+
+
+def _hidden_seconds(stack: Stack) -> int:
+    queue = stack.resource("PaymentsQueue")
+    answer = stack.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["VisibilityTimeout"])
+    return int(answer["Attributes"]["VisibilityTimeout"])
 
 
 def _letters(stack: Stack) -> tuple[list[DeadLetter], bool]:

@@ -34,9 +34,15 @@ def next_republication(since: float, checkpoint: RepublishCheckpoint | None) -> 
     return due if checkpoint else due + REPUBLISH_EVERY_SECONDS
 
 
-def next_delivery(payment: Payment) -> int:
-    """When the row's message is delivered again, at the latest, if it is still in its queue."""
-    return max(payment.lease_expires_at, payment.claimed_at + BACKOFF_CAP_SECONDS) + WORK_SECONDS
+def next_delivery(payment: Payment, hidden_seconds: int) -> int:
+    """When the row's message is delivered again, at the latest, if it is still in its queue.
+
+    Args:
+        hidden_seconds: the queue's visibility timeout, after which the message of a worker that died comes back.
+    """
+    has_died = payment.lease_owner is not None
+    hidden_until = payment.claimed_at + (hidden_seconds if has_died else BACKOFF_CAP_SECONDS)
+    return max(payment.lease_expires_at, hidden_until) + WORK_SECONDS
 
 
 def next_reconciliation(checkpoint: ReconcileCheckpoint | None, *, due_at: int = 0) -> int | None:

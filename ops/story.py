@@ -154,7 +154,12 @@ def _of_payment(facts: Facts) -> Iterator[Event]:
         what = f"attempt {attempt} was first claimed, with {row.get(f'payment_method_{attempt}', '')}"
         yield Event(at, "payments", what, "payment claimed")
     if payment.claimed_at not in first_claims.values():
-        yield Event(payment.claimed_at, "payments", f"last claimed, for attempt {payment.attempt}", "payment claimed")
+        yield Event(
+            payment.claimed_at,
+            "payments",
+            f"attempt {payment.attempt} was claimed again: no result was stored",
+            "payment claimed",
+        )
     if payment.cancel_requested_at is not None:
         what = "its cancellation was requested: nothing is confirmed"
         yield Event(payment.cancel_requested_at, "payments", what, "cancellation requested")

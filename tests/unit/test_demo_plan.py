@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from local.demo_plan import make_plan
+from local.demo import worth_a_look
+from local.demo_plan import FollowUp, make_plan
 from local.price_list import sold
 from local.processes import StartupError
 from onecharge.contract.money import require_chargeable, require_minimum
@@ -25,6 +26,15 @@ def test_the_demo_orders_what_is_on_the_price_list() -> None:
         assert order.refunded_minor < order.amount_minor
         amounts.add(order.amount_minor)
     assert len(amounts) == 60
+
+
+def test_each_fault_has_an_order_to_look_at() -> None:
+    """Every order is named once at most, and is one that it happened to."""
+    orders = {f"ord_{number}": order for number, order in enumerate(make_plan(60, 1).orders)}
+    named = worth_a_look(orders)
+    assert len(set(named.values())) == len(named)
+    assert {orders[order_id].fault for order_id in named.values()} >= {each.fault for each in orders.values()}
+    assert {orders[order_id].follow_up for order_id in named.values()} >= {*FollowUp}
 
 
 @pytest.mark.parametrize(

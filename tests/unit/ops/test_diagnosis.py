@@ -139,6 +139,7 @@ HEALTHY: dict[str, tuple[Facts, Diagnosis, Severity]] = {
     ),
     "Stripe is processing": (pending(intent("processing"), age=MINUTE, of_row=FREE), Diagnosis.BACKING_OFF, WAITS),
     "a worker died with the lease": (pending(OPEN, age=2 * MINUTE, of_row=DEAD), Diagnosis.BACKING_OFF, WAITS),
+    "a worker died after the charge": (pending(DONE, age=2 * MINUTE, of_row=DEAD), Diagnosis.BACKING_OFF, WAITS),
     "the customer authenticates": (authenticating(AUTHENTICATES), Diagnosis.AUTHENTICATION_AWAITED, WAITS),
     "the outcome is on its way": (outcome(of_row={"finalized_at": NOW - 5}), Diagnosis.OUTCOME_ON_ITS_WAY, WAITS),
     "a person has it canceled": (

@@ -38,6 +38,21 @@ def test_a_paid_order_by_any_of_its_names(operated: OperatedStack) -> None:
         assert what in text
 
 
+def test_the_beginning_of_an_id_will_do(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As logs and pages show it, if one order has it; else they are named. On AWS nothing is scanned."""
+    other, start = "ord_" + "ab" * 16, "ord_a"
+    for order_id in (ORDER_ID, other):
+        operated.place(order_id=order_id)
+    assert operated.ops("explain", "ord_aa…")[1]["order_id"] == ORDER_ID
+    with pytest.raises(Problem, match=f"several orders: {ORDER_ID}, {other}$"):
+        operated.ops("explain", start)
+    with pytest.raises(Problem, match="no order's id begins with ord_b"):
+        operated.ops("explain", "ord_b")
+    monkeypatch.setattr(type(operated.stack), "is_local", False)
+    with pytest.raises(Problem, match="on AWS an order is found by its whole id"):
+        operated.ops("explain", "ord_aa")
+
+
 def test_another_reference_says_so(operated: OperatedStack) -> None:
     """An unknown order or PaymentIntent, something else, and a PaymentIntent of another application."""
     status, document, _ = operated.ops("explain", ORDER_ID)

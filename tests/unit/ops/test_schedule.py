@@ -39,8 +39,10 @@ def test_before_the_first_round_it_is_one_run_after_it_becomes_due() -> None:
 
 
 def test_a_row_is_delivered_then_reconciled() -> None:
-    """A message backs off for 15 minutes at most; a row without one is visited after half an hour."""
-    assert schedule.next_delivery(payment()) == NOW + 900 + 26
+    """A message backs off for 15 minutes at most, and that of a worker that died is hidden as long as the queue hides
+    it; a row without one is visited after half an hour."""
+    assert schedule.next_delivery(payment(lease_owner=None), 72) == NOW + 900 + 26
+    assert schedule.next_delivery(payment(), 72) == NOW + 72 + 26
     assert schedule.unattended_at(payment()) == NOW + 1800
     last = ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW, round_completed_at=NOW)
     assert schedule.next_reconciliation(last, due_at=NOW + 1800) == NOW + 1800 + 300
