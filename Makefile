@@ -27,8 +27,13 @@ pip_install = $(PY) -m pip --python $(1)/bin/python install --quiet --no-deps --
 
 .PHONY: help install demo local unit test deploy undeploy e2e deployed-check nightly check format lint types validate scan sbom parity openapi record sam-local requirements new clean
 
-help: ## Say what can be made.
-	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+USE := demo local new deploy deployed-check undeploy
+PROVE := test nightly e2e parity specification simulate mutants survival bench costs
+help: ## Say what can be made: to use it, to change it, to prove it.
+	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' -v use=' $(USE) ' -v prove=' $(PROVE) ' ' \
+	  { part = index(use, " " $$1 " ") ? 1 : index(prove, " " $$1 " ") ? 3 : 2 } \
+	  { parts[part] = parts[part] sprintf("  make %-14s %s\n", $$1, $$2) } \
+	  END { printf "Use it:\n%s\nChange it:\n%s\nProve it:\n%s", parts[1], parts[2], parts[3] }'
 
 install: $(VENV)/.local $(VENV)/opt/.emulator $(VENV)/opt/.sam ## Install what `make demo`, `make local` and a deployment need into .venv.
 
@@ -118,7 +123,7 @@ BROWSER_INSTALL = mkdir -p $(FROM_NPM) && cp layers/requirements/browser/*.* $(F
 option = $(if $($(1)),--$(2) "$($(1))")
 
 demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…]; KEEP=1 leaves it running.
-	@$(PY) -m local.demo $(call option,ORDERS,orders) $(call option,SEED,seed) $(if $(KEEP),--keep)
+	@$(PY) -m local.demo $(call option,ORDERS,orders) $(call option,SEED,seed) $(call option,PORT,port) $(if $(KEEP),--keep)
 
 local: install ## Run the whole system here until Ctrl-C, with a console and a shop [PORT=4242] [STRIPE_API_BASE=…] [HOST=…].
 	@STRIPE_API_BASE="$(STRIPE_API_BASE)" exec $(PY) -m local $(call option,HOST,host) $(call option,PORT,port)
@@ -129,8 +134,10 @@ PARALLEL := -n $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 2)))
 
 UNIT_TESTS := tests/unit stripe_standin/tests
 UNIT := $(PY) -m pytest -q $(PARALLEL) $(UNIT_TESTS)
-unit: $(VENV)/.dev ## Run the unit tests, and see that they run 95 % of the lines: no emulator, no npm [PYTEST_ARGS=…].
-	@$(UNIT) $(or $(PYTEST_ARGS),--cov)
+# Files, and tests in them, are run alone; options, as `-k cancel`, choose among all unit tests.
+FILES_ASKED_FOR = $(wildcard $(foreach each,$(PYTEST_ARGS),$(firstword $(subst ::, ,$(each)))))
+unit: $(VENV)/.dev ## Run the unit tests, and see that they run 95 % of the lines: no emulator, no npm [PYTEST_ARGS=…: these alone].
+	@$(if $(FILES_ASKED_FOR),$(PY) -m pytest -q,$(UNIT)) $(or $(PYTEST_ARGS),--cov)
 
 TEST_TOOLS := $(addprefix $(VENV)/opt/,.checks .dynamodb-local .stripe-types .browser)
 test: install $(VENV)/.dev $(TEST_TOOLS) ## Run the unit tests, then all others [PYTEST_ARGS=…: these alone].
@@ -144,7 +151,6 @@ nightly: install $(VENV)/.dev $(TEST_TOOLS) ## Run what `make test` has no time 
 STACK_NEEDED = @test "$(STACK)" || { echo "STACK is missing: make $@ STACK=the-name-of-a-stack, such as shop"; exit 1; }
 
 deploy: $(VENV)/.local $(VENV)/opt/.sam ## Deploy to your AWS account, or go on: STRIPE_SECRET_KEY=sk_test_… make deploy STACK=shop [PARAMETERS="Name=value …"] [YES=1].
-	$(STACK_NEEDED)
 	@$(PY) -m ops --stack "$(STACK)" deploy $(foreach each,$(PARAMETERS),--parameter "$(each)") \
 	  $(call option,RELEASE,release) $(call option,ROLE_ARN,role-arn) $(if $(YES),--yes)
 

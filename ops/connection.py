@@ -61,6 +61,16 @@ class Stack:
         self._session = session
         self._stripe_key_secret, self._stripe_key = stripe_key_secret, stripe_key
 
+    def missing(self) -> list[str]:
+        """What the environment lacks to reach AWS, and how to give it."""
+        given = {
+            "AWS credentials: AWS_PROFILE=…, or AWS_ACCESS_KEY_ID=… and AWS_SECRET_ACCESS_KEY=…": (
+                self._session.get_credentials()
+            ),
+            "a region: AWS_REGION=eu-central-1, or another one": self._session.region_name,
+        }
+        return [how for how, value in given.items() if not value]
+
     @property
     def is_local(self) -> bool:
         return self.endpoint_url is not None

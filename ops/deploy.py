@@ -41,6 +41,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
+    if missing := _missing(stack):
+        raise Problem(
+            "\n  ".join(
+                ("what is missing to deploy; STACK stands after `make deploy`, the rest in the environment:", *missing)
+            )
+        )
     account = account_of(stack, arguments)
     named = named_parameters(arguments.parameter)
     described = account.described()
@@ -74,6 +80,17 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     return Report({"is_well": is_well}, _next(stack, is_well), ExitStatus.OK if is_well else ExitStatus.FOUND)
 
 
+def _missing(stack: Stack) -> list[str]:
+    """Everything that has to be given first: a person learns of it at once, not one by one."""
+    if stack.is_local:
+        return []
+    missing = [*([] if stack.name else ["a name for the stack: STACK=shop"]), *stack.missing()]
+    if missing and not os.environ.get("STRIPE_SECRET_KEY"):
+        # Alone it is missed only where no stack is yet: the plan says so.
+        missing.append("for the first deployment a Stripe key of test mode: STRIPE_SECRET_KEY=sk_test_…")
+    return missing
+
+
 def named_parameters(words: Sequence[str]) -> dict[str, str]:
     """The value of each parameter. Raises Problem if the template has none of this name, which sam would drop."""
     _, _, section = _TEMPLATE.read_text().partition("\nParameters:\n")
@@ -101,7 +118,7 @@ def agreed(title: str, lines: Sequence[str], arguments: Namespace) -> bool:
     if arguments.yes:
         return True
     if not sys.stdin.isatty():
-        say("--yes does it")
+        say("YES=1 after `make …`, or --yes, does it")
         return False
     return input("Go on? [y/N] ").strip().lower() in ("y", "yes")
 

@@ -27,9 +27,9 @@ class Step(Enum):
 
     REMOVE_FAILED = "delete what the failed first deployment left"
     STORE_SECRETS = "store the Stripe key in Secrets Manager, and a placeholder for the webhook's signing secret"
-    DEPLOY = "sam build, sam deploy: some minutes"
+    DEPLOY = "sam build, sam deploy: about ten minutes the first time, fewer later; live shifts traffic for ten more"
     ENDPOINT = "make the webhook endpoint at Stripe and store its signing secret, or compare the one that is there"
-    CHECK = "check it: an order in test mode is paid and refunded"
+    CHECK = "check it: an order in test mode is paid and refunded: a minute or two"
 
 
 @dataclass(frozen=True)

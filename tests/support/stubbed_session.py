@@ -15,6 +15,12 @@ class StubbedSession:
         clients: list[Any] = [boto3.client("cloudformation"), boto3.client("cognito-idp")]
         self.stubs = {client.meta.service_model.service_name: Stubber(client) for client in clients}
 
+    region_name = "us-east-1"
+
+    def get_credentials(self) -> str:
+        """As boto3's session; moto takes any."""
+        return "any"
+
     def client(self, service: str, **_: Any) -> Any:
         """As boto3's session."""
         if service in self.stubs:

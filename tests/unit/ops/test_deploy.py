@@ -88,6 +88,21 @@ def test_without_an_answer_nothing_is_changed(
     assert KEY not in shown
 
 
+def test_all_that_is_missing_is_named_at_once(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is asked of AWS, with how to give each."""
+    monkeypatch.setattr(caller, "region_name", None)
+    monkeypatch.setattr(caller, "get_credentials", lambda: None)
+    session: Any = caller
+    with pytest.raises(Problem) as missing:
+        COMMANDS["deploy"].run(Stack("", session), parser().parse_args(["deploy"]))
+    assert all(each in str(missing.value) for each in ("STACK=", "AWS_PROFILE=", "AWS_REGION=", "STRIPE_SECRET_KEY="))
+    monkeypatch.setattr(caller, "region_name", "eu-central-1")
+    monkeypatch.setenv("STRIPE_SECRET_KEY", KEY)
+    with pytest.raises(Problem) as missing:
+        COMMANDS["deploy"].run(Stack("shop", session), parser().parse_args(["deploy"]))
+    assert [each for each in ("STACK=", "AWS_REGION=", "STRIPE_SECRET_KEY=") if each in str(missing.value)] == []
+
+
 REFUSALS: Mapping[str, tuple[int, dict[str, str], str]] = {
     "no key": (401, {"message": "Invalid API Key provided: sk_test_*"}, "Stripe knows no such key"),
     "no right": (403, {"message": "Having the 'rak_webhook_read' permission would allow it"}, "rak_webhook_read"),
