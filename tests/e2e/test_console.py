@@ -3,16 +3,17 @@
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from console.breaks import BREAKS, LocalBreaks
+from console.breaks import BREAKS, LocalBreaks, local_staff
 from console.reading import Reader
 from console.web import create_app
 from local.stack import Stack
 from ops.connection import connect
-from tests.support.deployed_shop import DeployedShop, eventually
+from tests.support.deployed_shop import DECLINED_CARD, DeployedShop, eventually
 from tests.support.stacks import own_stack
 
 HOST = "127.0.0.1:8080"
@@ -27,21 +28,23 @@ class Page:
         ops = connect(str(stack_json))
         breaks = LocalBreaks.of(ops, str(stack_json))
         assert breaks is not None
-        self.http = TestClient(
-            create_app(Reader(ops, time.time()), hosts=[HOST], breaks=breaks), base_url=f"http://{HOST}"
-        )
+        staff = local_staff(ops, str(stack_json))
+        app = create_app(Reader(ops, time.time()), hosts=[HOST], breaks=breaks, staff=staff)
+        self.http = TestClient(app, base_url=f"http://{HOST}")
+
+    def send(self, path: str, page: str = "/", **form: str) -> Any:
+        """Send a form of this page."""
+        hidden = dict(re.findall(r'name="(token|key)" value="([^"]+)"', self.http.get(page).text))
+        return self.http.post(path, data={**hidden, **form}, headers={"Origin": f"http://{HOST}"})
 
     def press(self, name: str, **form: str) -> str:
         """Returns the order whose timeline it leads to; nothing if it leads to the list."""
-        token = re.findall(r'name="token" value="([^"]+)"', self.http.get("/").text)[0]
-        headers = {"Origin": f"http://{HOST}"}
         # What is refused as long as messages are under way is pressed again.
         response = eventually(
-            lambda: self.http.post(f"/breaks/{name}", data={"token": token, **form}, headers=headers),
-            lambda response: "Not possible now" not in response.text,
+            lambda: self.send(f"/breaks/{name}", **form), lambda response: "Not possible now" not in response.text
         )
         assert (response.status_code, "Not possible now" in response.text) == (200, False)
-        return response.url.path.rpartition("/")[2]
+        return str(response.url.path.rpartition("/")[2])
 
     def timeline(self, order_id: str) -> str:
         return self.order(order_id).partition('<table class="timeline">')[2]
@@ -70,7 +73,8 @@ def test_each_button_leaves_one_charge(page: Page, shop: DeployedShop) -> None:
         assert page.press(each.name, order_id=first) == first
     wanted = "the row is SUCCEEDED"
     assert wanted in eventually(lambda: page.timeline(first), lambda shown: shown.count(wanted) >= 6)
-    assert page.press("down") != ""
+    assert page.press("down") == ""
+    assert "Stripe is down for" in page.http.get("/").text
     assert page.press("surprise", seed="7") == ""
     shop.stripe.clear_faults()
     everything = eventually(lambda: settled(page, len(placed) + 4), bool)
@@ -100,6 +104,22 @@ def test_a_killed_workers_timeline_says_what_happened(page: Page, shop: Deployed
     assert [each for each in said if each not in shown] == []
     assert sorted(said, key=shown.index) == said
     assert len(shop.charges(order_id)) == 1
+
+
+@own_stack
+def test_the_staff_refunds_and_cancels(page: Page, shop: DeployedShop) -> None:
+    """With a token of the issuer, and as `ops review resolve` does; the timelines say who wanted it, and why."""
+    paid, declined = shop.placed("pm_card_visa", "PAID"), shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
+    for _ in range(2):
+        said = page.send("/staff/refund", f"/orders/{paid}", order_id=paid, amount="5", reason="a cup was broken").text
+        assert "A refund of 5.00 EUR is requested." in said
+    wanted = "of 5.00 EUR became SUCCEEDED"
+    shown = eventually(lambda: page.timeline(paid), lambda shown: shown.count(wanted) == 2)
+    assert (shown.count(wanted), shown.count("5.00 EUR, by staff: a cup was broken")) == (2, 2)
+    assert "it can be refunded" in page.send("/staff/cancel", order_id=paid, reason="r").text
+    page.send("/staff/cancel", order_id=declined, reason="the customer called")
+    assert eventually(lambda: status(page, declined), lambda status: status == "CANCELED") == "CANCELED"
+    assert re.search("requested by arn:[^:]*:[^<]*: the customer called", page.timeline(declined))
 
 
 def status(page: Page, order_id: str) -> str:
