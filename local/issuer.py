@@ -38,7 +38,10 @@ PEOPLE = {"alice": "", "bob": "", "staff": REFUND_SCOPE}
 _PAGE = """<!doctype html>
 <html lang="en">
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"><title>Sign in</title>
-<body style="max-width: 40rem; margin: 2rem auto; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif">
+<style>
+body {{ max-width: 22rem; margin: 12vh auto; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif }}
+a {{ display: block; padding: .75rem 1rem; color: inherit; border: 1px solid #8888; border-radius: .5rem }}
+</style>
 <h1>Who are you?</h1><p>This run's issuer asks for no password.</p>{links}
 </html>"""
 

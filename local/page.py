@@ -1,4 +1,6 @@
-"""The customer's page (web/) on this machine: its files, config.json, and the headers that a host of it should send."""
+"""The customer's page (web/) on this machine: its files, config.json, prices.json, and the headers that a host of it
+should send.
+"""
 
 import json
 import threading
@@ -11,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 WEB = Path(__file__).resolve().parent.parent / "web"
+PRICES = WEB.parent / "functions/orders_api/prices.json"
 
 
 def headers_for(config: Mapping[str, str]) -> dict[str, str]:
@@ -60,9 +63,11 @@ class _Files(SimpleHTTPRequestHandler):
         super().__init__(*args, directory=str(WEB))
 
     def do_GET(self) -> None:
-        if urlsplit(self.path).path != "/config.json":
+        generated = {"/config.json": json.dumps(self._config).encode, "/prices.json": PRICES.read_bytes}
+        make = generated.get(urlsplit(self.path).path)
+        if make is None:
             return super().do_GET()
-        body = json.dumps(self._config).encode()
+        body = make()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

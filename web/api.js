@@ -1,6 +1,7 @@
 // The orders API: JSON over HTTP, problem+json errors. A request with an Idempotency-Key is safe to send again.
 
 import { accessToken, hasExpired } from "./session.js";
+import * as words from "./words.js";
 
 const TRIES = 5;
 const LONGEST_SECONDS = 35; // API Gateway answers within 30.
@@ -8,7 +9,7 @@ const LONGEST_SECONDS = 35; // API Gateway answers within 30.
 /** The API refused: `status`, the problem's `type`, and its `detail` in words. */
 export class Refused extends Error {
   constructor(status, problem) {
-    super(problem.detail ?? `The shop answered ${status}. Its address in config.json may be wrong.`);
+    super(problem.detail ?? words.refusedWith(status));
     this.status = status;
     this.type = (problem.type ?? "").split(":").pop();
   }
@@ -28,12 +29,12 @@ export async function once(config, method, path, { key = "", body = null } = {})
     response = await fetch(config.api + path, { method, headers, body: body ? JSON.stringify(body) : null, signal });
   } catch {
     // A gateway's own 401 may lack the header with which a browser would show it to this page.
-    throw hasExpired() ? new Refused(401, {}) : new NoAnswer("The shop cannot be reached.");
+    throw hasExpired() ? new Refused(401, {}) : new NoAnswer(words.UNREACHABLE);
   }
-  if ([408, 429].includes(response.status) || response.status >= 500) throw new NoAnswer("The shop is busy.");
+  if ([408, 429].includes(response.status) || response.status >= 500) throw new NoAnswer(words.BUSY);
   if (!response.ok) throw new Refused(response.status, await response.json().catch(() => ({})));
   return response.json().catch(() => {
-    throw new NoAnswer("The shop's answer was cut off.");
+    throw new NoAnswer(words.CUT_OFF);
   });
 }
 

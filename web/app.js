@@ -1,27 +1,16 @@
 // The shop's page: what is shown, and what a click does. The address (#/orders/ord_…) says which screen.
 
 import { NoAnswer, Refused, once, request, seconds } from "./api.js";
-import { authenticate, loadStripe, mountCard } from "./card.js";
-import { forget, isOpen, openOrder, remember, sendOnce } from "./remembered.js";
+import { CardRefused, authenticate, loadStripe, mountCard } from "./card.js";
+import { basketOf, forget, isOpen, openOrder, putInBasket, remember, sendOnce } from "./remembered.js";
 import { accessToken, customerId, finishSignIn, signIn, signOut } from "./session.js";
 import { button, el, money, on, show, when } from "./view.js";
+import * as words from "./words.js";
 
 const ADDRESS = /^https?:\/\/[^/]+(\/.*[^/])?$/;
 const ADDRESSES = { api: ADDRESS, stripe_js: ADDRESS, authorize_url: ADDRESS, token_url: ADDRESS };
 const CONFIG = { ...ADDRESSES, currency: /^[A-Z]{3}$/, publishable_key: /^pk_/, client_id: /./, scope: /./ };
-
-const WORDS = {
-  PENDING: "We have your order, and charge your card once. You can wait here, or look again under “Your orders”.",
-  PAID: "Paid. Thank you!",
-  PAYMENT_DECLINED: "Your card was declined. Nothing was charged.",
-  REQUIRES_ACTION: "Your bank asks you to confirm this payment. Nothing is charged before you do.",
-  CANCELING: "The order is being canceled. If your card was charged a moment before, the order stays paid.",
-  CANCELED: "The order is canceled. Nothing was charged.",
-  NEEDS_REVIEW: "We are checking this payment, and will contact you. Please do not order again.",
-};
-const PRICE_CHANGED = "The price has changed since you saw it. Nothing was ordered: this is what it costs now.";
-const REPEATED = "You ordered exactly this a moment ago, perhaps on another device. Nothing was ordered now.";
-const LOST = "was sent, but no answer came back. Send it again: you are charged once, whether it had arrived or not.";
+const QUANTITY_MAX = 99; // Of one product, for customers. The API takes 10,000.
 
 let config;
 let shown = 0; // Grows with each screen: what belongs to an earlier one stops.
@@ -29,6 +18,9 @@ let shown = 0; // Grows with each screen: what belongs to an earlier one stops.
 start();
 
 async function start() {
+  document.documentElement.lang = words.LANGUAGE;
+  document.getElementById("brand").textContent = words.SHOP;
+  document.getElementById("nav").ariaLabel = words.NAVIGATION;
   addEventListener("failed", (event) => failed(/** @type {CustomEvent} */ (event).detail));
   on(window, "hashchange", () => route());
   // The browser may bring back a page that was left, with its card form, after another customer has signed in.
@@ -36,8 +28,8 @@ async function start() {
   try {
     // Without locks and storage the page could place an order twice, so it places none.
     const isCurrent = navigator.locks && AbortSignal.timeout && [].toReversed;
-    if (!isCurrent) throw new Error("This browser is too old for this page, or the page's address is not https.");
-    if (!navigator.cookieEnabled) throw new Error("This browser stores nothing for this site. Allow it, and reload.");
+    if (!isCurrent) throw new Error(words.OLD_BROWSER);
+    if (!navigator.cookieEnabled) throw new Error(words.NO_STORAGE);
     config = await configuration();
     // On every screen: Stripe sees fraud by how a customer comes to pay (Stripe documentation, "Including Stripe.js").
     loadStripe(config).catch(() => null);
@@ -49,21 +41,26 @@ async function start() {
 }
 
 async function configuration() {
-  const answer = await fetch("config.json").catch(() => null);
-  const read = await answer?.json().catch(() => null);
+  const read = await fileBeside("config.json");
   const wrong = Object.keys(CONFIG).filter((name) => !CONFIG[name].test(read?.[name] ?? ""));
-  if (wrong.length) throw new Error(`config.json has no valid ${wrong.join(", ")}: this shop is not set up yet.`);
+  if (wrong.length) throw new Error(words.badConfiguration(wrong.join(", ")));
   return read;
+}
+
+/** What is in a JSON file beside this page; null without it. */
+async function fileBeside(name) {
+  const answer = await fetch(name).catch(() => null);
+  return answer?.ok ? answer.json().catch(() => null) : null;
 }
 
 async function route({ said = "" } = {}) {
   const screen = ++shown;
   notice(said);
   const nav = accessToken()
-    ? [el("a", { href: "#/orders" }, "Your orders"), button(`Sign out ${customerId()}`, leave, "quiet")]
+    ? [el("a", { href: "#/orders" }, words.ORDERS), button(words.signOut(customerId()), leave, "quiet")]
     : [];
   document.getElementById("nav").replaceChildren(...nav);
-  if (!accessToken()) return show(el("h1", {}, "Welcome"), button("Sign in to order", () => signIn(config)));
+  if (!accessToken()) return welcomeScreen(screen);
   const [, orders, orderId] = location.hash.slice(1).split("/");
   if (orders && orderId) await orderScreen(orderId, screen);
   else if (orders) await ordersScreen(screen);
@@ -76,41 +73,113 @@ function leave() {
   return config.sign_out_url ? location.assign(config.sign_out_url) : route();
 }
 
+// ---- before the sign-in
+
+/** What is sold, at the prices of a file beside this page: the API shows its own to customers alone. */
+async function welcomeScreen(screen) {
+  const { currency } = config;
+  const prices = await fileBeside("prices.json");
+  const offered = prices ? Object.keys(prices).filter((sku) => prices[sku][currency]) : words.SKUS;
+  if (screen !== shown) return;
+  show(words.SLOGAN,
+    el("p", {}, words.INTRODUCTION),
+    button(words.SIGN_IN, () => signIn(config)),
+    el("ul", { class: "products" }, ...offered.map((sku) => productCard(sku, prices?.[sku][currency], "span"))),
+    testCards());
+}
+
+function productCard(sku, unitAmount, nameTag, ...children) {
+  const { name, about, picture } = words.product(sku);
+  const price = unitAmount ? el("p", { class: "price" }, money(unitAmount, config.currency)) : "";
+  const nameElement = el(nameTag, nameTag === "label" ? { class: "name", for: `quantity-${sku}` } : { class: "name" }, name);
+  return el("li", {}, el("img", { src: picture, alt: "" }),
+    el("div", {}, nameElement, el("p", { class: "small" }, about), price, ...children));
+}
+
+/** The cards that Stripe's test mode takes. A shop with live keys shows none. */
+function testCards() {
+  if (!config.publishable_key.startsWith("pk_test_")) return "";
+  const { title, note, cards } = words.TEST_CARDS;
+  const rows = Object.entries(cards).map(([number, does]) => el("li", {}, el("code", {}, number), ` ${does}`));
+  return el("section", { id: "test-cards", class: "panel" }, el("h2", {}, title), el("p", {}, note), el("ul", {}, ...rows));
+}
+
 // ---- the basket
 
 async function basketScreen(screen) {
   const { currency } = config;
   const { prices } = await request(config, "GET", "/prices");
   const offered = prices.filter((price) => price.currency === currency);
-  if (!offered.length) throw new Error(`Nothing is sold in ${currency}: this shop is not set up yet.`);
-  const kept = `shop:basket:${customerId()}`;
-  const quantities = new Map(JSON.parse(localStorage.getItem(kept) ?? "[]"));
+  if (!offered.length) throw new Error(words.nothingSold(currency));
+  const customer = customerId();
+  const fields = offered.map(({ sku }) => quantityField(sku, async (quantity) => {
+    if (quantity !== null) putInBasket(customer, sku, quantity);
+    await refresh();
+  }));
+  const cards = offered.map(({ sku, unit_amount }, at) => productCard(sku, unit_amount, "label", ...fields[at].elements));
   const total = el("p", { class: "total" });
   const askForCard = cardForm(currency);
+  let bought = el("ul", {});
   let place = el("div", {});
-  const rows = offered.map(({ sku, unit_amount }) => {
-    const input = el("input", { type: "number", min: 0, max: 99, value: quantities.get(sku) ?? 0, id: sku });
-    on(input, "input", async () => {
-      quantities.set(sku, Math.max(0, Math.min(99, Math.trunc(input.valueAsNumber) || 0)));
-      localStorage.setItem(kept, JSON.stringify([...quantities]));
-      await refresh();
-    });
-    return el("tr", {}, el("td", {}, el("label", { for: sku }, sku)),
-      el("td", { class: "amount" }, money(unit_amount, currency)), el("td", { class: "amount" }, input));
-  });
   if (screen !== shown) return;
-  show(el("h1", {}, "Your basket"), el("table", {}, ...rows), total, place);
+  show(words.SLOGAN, el("div", { class: "columns" },
+    el("ul", { class: "products" }, ...cards),
+    el("div", {}, el("section", { class: "panel" }, el("h2", {}, words.BASKET), bought, total, place), testCards())));
   await refresh();
 
   async function refresh() {
-    const chosen = offered.filter(({ sku }) => quantities.get(sku) > 0);
-    const items = chosen.map(({ sku }) => ({ sku, quantity: quantities.get(sku) }));
-    const amount = chosen.reduce((sum, { sku, unit_amount }) => sum + unit_amount * quantities.get(sku), 0);
-    total.textContent = `Total ${money(amount, currency)}`;
-    const next = el("div", {}); // For this basket alone: what an earlier one still shows goes to a place that is gone.
-    place.replaceWith(next);
-    place = next;
+    const basket = basketOf(customer);
+    fields.forEach(({ draw }, at) => draw(basket.get(offered[at].sku) ?? 0));
+    const items = offered.map(({ sku }) => ({ sku, quantity: basket.get(sku) ?? 0 })).filter(({ quantity }) => quantity > 0);
+    const priceOf = (sku) => offered.find((price) => price.sku === sku).unit_amount;
+    const amount = items.reduce((sum, { sku, quantity }) => sum + priceOf(sku) * quantity, 0);
+    total.textContent = words.total(money(amount, currency));
+    bought = replaced(bought, linesOf(items.map((item) => ({ ...item, unit_amount: priceOf(item.sku) })), currency));
+    place = replaced(place, el("div", {})); // For this basket alone: what an earlier one still shows goes to a place that is gone.
+    if (fields.some(({ isWrong }) => isWrong())) return place.append(words.CORRECT_FIRST);
     await payForm(place, items, amount, { askForCard, refresh });
+  }
+}
+
+function replaced(old, next) {
+  old.replaceWith(next);
+  return next;
+}
+
+/** The lines of a basket or an order. */
+function linesOf(items, currency) {
+  const lines = items.map(({ sku, quantity, unit_amount }) =>
+    el("li", {}, el("img", { src: words.product(sku).picture, alt: "" }), el("span", {}, words.line(quantity, words.product(sku).name)),
+      el("span", { class: "amount" }, money(unit_amount * quantity, currency))));
+  return el("ul", { class: "lines" }, ...lines);
+}
+
+/** A product's quantity: a field between two buttons. `changed` is told a valid quantity, or null. */
+function quantityField(sku, changed) {
+  const { name } = words.product(sku);
+  const [id, wrong] = [`quantity-${sku}`, el("p", { class: "wrong", role: "alert" })];
+  const input = el("input", { id, type: "number", min: 0, max: QUANTITY_MAX, value: 0, placeholder: 0 });
+  const isWrong = () => !input.validity.valid;
+  const step = (by, sign, label) => {
+    const stepper = el("button", { type: "button", class: "quiet", "aria-label": label }, sign);
+    // Not by `on`: a button that is disabled meanwhile would lose the keyboard's focus.
+    stepper.addEventListener("click", () => {
+      input.value = String(Number(input.value) + by);
+      input.dispatchEvent(new Event("input"));
+    });
+    return stepper;
+  };
+  const [less, more] = [step(-1, "−", words.oneLess(name)), step(1, "+", words.oneMore(name))];
+  on(input, "input", () => changed(isWrong() ? null : Number(input.value)));
+  return { elements: [el("div", { class: "quantity" }, less, input, more), wrong], isWrong, draw };
+
+  /** Show the basket's quantity, or what is wrong with the one that is typed. */
+  function draw(quantity) {
+    if (!isWrong() && Number(input.value) !== quantity) input.value = quantity;
+    wrong.textContent = isWrong() ? words.outOfRange(QUANTITY_MAX) : "";
+    input.setAttribute("aria-invalid", String(isWrong()));
+    less.disabled = Number(input.value) <= 0;
+    more.disabled = Number(input.value) >= QUANTITY_MAX;
   }
 }
 
@@ -120,24 +189,24 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
   const { currency } = config;
   const open = openOrder(customer);
   if (open) return place.append(unanswered(open, () => send(open)));
-  if (!amount) return place.append("Choose something.");
+  if (!amount) return place.append(words.CHOOSE);
   // Without the amount: at another price it is the same order, until an answer says that it was placed.
   const order = await remember(customer, "order", { items, currency });
   if (order.answer) {
     return place.append(
-      el("p", {}, "You have ordered exactly this before."),
-      el("a", { class: "button", href: `#/orders/${order.answer.order_id}` }, "Show this order"),
-      button("Order the same once more", () => forget(order).then(refresh), "quiet"),
+      el("p", {}, words.ORDERED_BEFORE),
+      el("a", { class: "button", href: `#/orders/${order.answer.order_id}` }, words.SHOW_ORDER),
+      button(words.SAME_AGAIN, () => forget(order).then(refresh), "quiet"),
     );
   }
-  const label = `Pay ${money(amount, currency)}`;
+  const label = words.pay(money(amount, currency));
   const agreed = order.refused?.type === "amount-differs" && order.bodies.at(-1).payment_method;
   if (agreed) return place.append(button(label, () => send(order, () => agreed)));
   if (order.refused?.type === "probable-duplicate") {
     return place.append(
-      el("p", {}, REPEATED),
-      el("a", { class: "button", href: "#/orders" }, "Show your orders"),
-      button("Order it once more", () => send(order, () => order.bodies.at(-1).payment_method, { again: true }), "quiet"),
+      el("p", {}, words.REPEATED),
+      el("a", { class: "button", href: "#/orders" }, words.SHOW_ORDERS),
+      button(words.ONCE_MORE, () => send(order, () => order.bodies.at(-1).payment_method, { again: true }), "quiet"),
     );
   }
   await askForCard(place, amount, label, (paymentMethod) => send(order, paymentMethod));
@@ -150,7 +219,7 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
       const { order_id } = await sendOnce(record, make, post, () => openOrder(customer));
       location.hash = `#/orders/${order_id}`;
     } catch (error) {
-      if (error.type === "amount-differs") return route({ said: PRICE_CHANGED });
+      if (error.type === "amount-differs") return route({ said: words.PRICE_CHANGED });
       if (error.type === "probable-duplicate") return refresh();
       if (openOrder(customer)) await refresh();
       throw error;
@@ -161,10 +230,9 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
 /** The answer to a request got lost: only the same request again says what became of it. */
 function unanswered({ bodies }, send) {
   const { items, amount, currency } = bodies.at(-1);
-  const lines = items?.map(({ sku, quantity }) => `${quantity} × ${sku}`).join(", ");
-  const what = items ? `Your order of ${lines} for ${money(amount, currency)}` : "Your card";
-  const again = button(items ? "Find this order" : "Send it again", send);
-  return el("section", { id: "unanswered" }, el("p", {}, `${what} ${LOST}`), again);
+  const lines = items?.map(({ sku, quantity }) => words.line(quantity, words.product(sku).name)).join(", ");
+  const said = items ? words.lostOrder(lines, money(amount, currency)) : words.LOST_CARD;
+  return el("section", { id: "unanswered" }, el("p", {}, said), button(words.SEND_AGAIN, send));
 }
 
 /**
@@ -173,11 +241,18 @@ function unanswered({ bodies }, send) {
  */
 function cardForm(currency) {
   const card = el("div", { id: "card" });
+  const wrong = el("p", { class: "wrong", role: "alert" });
   const submit = el("button", { type: "submit" });
-  const form = el("form", { id: "card-form" }, card, submit);
+  const form = el("form", { id: "card-form" }, card, wrong, submit);
   let mounted;
   let work;
-  on(form, "submit", () => work());
+  on(form, "submit", async () => {
+    wrong.textContent = "";
+    await work().catch((error) => {
+      if (!(error instanceof CardRefused)) throw error;
+      wrong.textContent = error.message;
+    });
+  });
 
   return async (place, amount, label, send) => {
     const stripe = await loadStripe(config);
@@ -185,12 +260,12 @@ function cardForm(currency) {
     submit.textContent = label;
     work = () => send(async () => {
       const paymentMethod = await mounted.paymentMethod();
-      if (!place.isConnected) throw new Error("The basket changed before your card was read: nothing was ordered.");
+      if (!place.isConnected) throw new Error(words.BASKET_CHANGED);
       return paymentMethod;
     });
     if (mounted) return mounted.update(amount);
     place.after(form);
-    mounted = mountCard(stripe, card, { amount, currency }, failed);
+    mounted = mountCard(stripe, card, { amount, currency }, (reason) => (wrong.textContent = reason));
   };
 }
 
@@ -212,7 +287,7 @@ async function orderScreen(orderId, screen) {
     } catch (error) {
       if (screen !== shown) return;
       if (!(error instanceof NoAnswer)) throw error;
-      notice(`${error.message} Your order is safe. Trying again …`);
+      notice(words.tryingAgain(error.message));
       drawn = null; // The next answer is drawn, and clears the notice.
     }
     await seconds(pause);
@@ -224,23 +299,33 @@ async function orderScreen(orderId, screen) {
 const confirmed = new Set();
 
 function drawOrder(order) {
-  const { order_id, status, amount, currency, amount_refunded } = order;
-  const actions = el("section", { id: "actions" });
+  const { order_id, status, amount, currency, amount_refunded, customer_id = customerId() } = order;
+  const isOwn = customer_id === customerId(); // The API names the customer to the staff alone.
+  const actions = el("section", { id: "actions", class: status === "PAYMENT_DECLINED" ? "panel" : "" });
   const cancel = () => request(config, "POST", `/orders/${order_id}/cancel`).then(() => route());
   const isBooked = status === "REQUIRES_ACTION" && confirmed.has(order_id);
-  const canCancel = ["PENDING", "REQUIRES_ACTION", "PAYMENT_DECLINED"].includes(status) && !isBooked;
-  const words = isBooked ? "Your bank has confirmed this payment. We are booking it." : WORDS[status];
-  show(
-    el("h1", {}, `Your order of ${money(amount, currency)}`),
-    el("p", { id: "status", class: `status ${status}`, "data-status": status }, words ?? status),
-    el("p", { id: "decline" }, (status === "PAYMENT_DECLINED" && order.attempts.at(-1).message) || ""),
-    el("p", {}, amount_refunded ? `${money(amount_refunded, currency)} of it is refunded.` : ""),
-    actions,
-    canCancel ? button("Cancel this order", cancel, "quiet") : "",
-    el("p", { class: "small" }, `Ordered ${when(order.placed_at)}. Number ${order_id}`),
-  );
-  if (status === "PAYMENT_DECLINED") anotherCard(actions, order).catch(failed);
-  if (status === "REQUIRES_ACTION" && !isBooked) actions.append(button("Confirm with your bank", () => confirmWithBank(order_id)));
+  const canCancel = isOwn && ["PENDING", "REQUIRES_ACTION", "PAYMENT_DECLINED"].includes(status) && !isBooked;
+  const [short, sentence] = words.STATUS[status] ?? [status, status];
+  const said = isBooked ? words.BOOKING : sentence;
+  const isForCard = isOwn && status === "PAYMENT_DECLINED";
+  show(isOwn ? words.order(money(amount, currency)) : words.orderOf(customer_id, money(amount, currency)),
+    el("div", { class: "columns" },
+      el("div", {},
+        el("p", { id: "status", class: `status ${status}`, "data-status": status }, isOwn ? said : short),
+        el("p", { id: "decline" }, (status === "PAYMENT_DECLINED" && order.attempts.at(-1).message) || ""),
+        isOwn ? actions : el("p", {}, words.AS_STAFF),
+        canCancel ? button(words.CANCEL, cancel, "quiet") : "",
+        el("p", {}, el("a", { href: "#/" }, words.BACK))),
+      el("div", {},
+        el("section", { class: "panel" },
+          el("h2", {}, words.BOUGHT),
+          linesOf(order.items, currency),
+          el("p", { class: "total" }, words.total(money(amount, currency))),
+          el("p", {}, amount_refunded ? words.refunded(money(amount_refunded, currency)) : ""),
+          el("p", { class: "small" }, words.placed(when(order.placed_at), order_id))),
+        isForCard ? testCards() : "")));
+  if (isForCard) anotherCard(actions, order).catch(failed);
+  if (status === "REQUIRES_ACTION" && !isBooked) actions.append(button(words.CONFIRM, () => confirmWithBank(order_id)));
 }
 
 async function confirmWithBank(orderId) {
@@ -249,7 +334,7 @@ async function confirmWithBank(orderId) {
   if (client_secret) await authenticate(await loadStripe(config), client_secret);
   // The order may hear of it later.
   if (["processing", "succeeded"].includes((await payment()).stripe_status)) confirmed.add(orderId);
-  await route({ said: "We are waiting for your bank's answer." });
+  await route({ said: words.WAITING_FOR_BANK });
 }
 
 /** After a decline: another card, under a key of its own, for the same order. */
@@ -258,7 +343,7 @@ async function anotherCard(actions, order) {
   if (isOpen(attempt)) return actions.replaceChildren(unanswered(attempt, () => send()));
   const place = el("div", {});
   actions.replaceChildren(place);
-  const label = `Pay ${money(order.amount, order.currency)} with this card`;
+  const label = words.payWithThisCard(money(order.amount, order.currency));
   await cardForm(order.currency)(place, order.amount, label, send);
 
   async function send(paymentMethod = null) {
@@ -280,11 +365,12 @@ async function ordersScreen(screen, cursor = "") {
   const rows = orders.map(({ order_id, placed_at, amount, currency, status }) =>
     el("tr", {}, el("td", {}, el("a", { href: `#/orders/${order_id}` }, when(placed_at))),
       el("td", { class: "amount" }, money(amount, currency)),
-      el("td", { class: status }, status.toLowerCase().replace("_", " "))),
+      el("td", { class: status }, words.STATUS[status]?.[0] ?? status)),
   );
   if (screen !== shown) return;
-  show(el("h1", {}, "Your orders"), rows.length ? el("table", {}, ...rows) : el("p", {}, "None yet."),
-    next_cursor ? button("Older orders", () => ordersScreen(screen, next_cursor)) : "");
+  show(words.ORDERS, rows.length ? el("table", { class: "panel" }, ...rows) : el("p", {}, words.NO_ORDERS),
+    next_cursor ? button(words.OLDER_ORDERS, () => ordersScreen(screen, next_cursor)) : "",
+    el("p", {}, el("a", { href: "#/" }, words.BACK)));
 }
 
 // ---- what goes wrong
@@ -297,9 +383,9 @@ function notice(text) {
 function failed(error) {
   if (error instanceof Refused && error.status === 401) {
     signOut();
-    return route({ said: "Your sign-in has expired. Sign in again: your order is kept." });
+    return route({ said: words.SIGN_IN_EXPIRED });
   }
   const isNoOrder = error.type === "not-found" && location.hash.startsWith("#/orders/");
-  if (isNoOrder) return show(el("h1", {}, "There is no such order of yours."));
-  notice(error instanceof NoAnswer ? `${error.message} Nothing is lost: try again.` : error.message);
+  if (isNoOrder) return show(words.NO_SUCH_ORDER);
+  notice(error instanceof NoAnswer ? words.tryAgain(error.message) : error.message);
 }

@@ -3,7 +3,12 @@
 // Only the server confirms: the page makes a PaymentMethod, and sends its id. What handleNextAction returns is ignored,
 // since the order's status says what happened.
 
+import * as words from "./words.js";
+
 /** @typedef {import("@stripe/stripe-js").Stripe} Stripe */
+
+/** What is wrong with the card that is typed, in Stripe's words for the customer. */
+export class CardRefused extends Error {}
 
 let loading;
 
@@ -16,37 +21,41 @@ export function loadStripe({ stripe_js, publishable_key }) {
   loading ??= new Promise((done, fail) => {
     const script = Object.assign(document.createElement("script"), { src: stripe_js, onload: done });
     const host = new URL(stripe_js).host;
-    script.onerror = () => fail(new Error(`Stripe's card form could not be loaded. Allow ${host}, and try again.`));
+    script.onerror = () => fail(new Error(words.noStripe(host)));
     document.head.append(script);
-  }).then(() => window["Stripe"](publishable_key));
+  }).then(() => window["Stripe"](publishable_key, { locale: words.LANGUAGE }));
   loading.catch(() => (loading = undefined)); // The next call tries again.
   return loading;
 }
 
 /**
  * Show Stripe's card form for this amount. `update` changes the amount, and keeps what is typed; `paymentMethod`
- * returns the id of a new PaymentMethod for the card, and throws what the form says about it.
+ * returns the id of a new PaymentMethod for the card, and throws CardRefused. Its colors are the page's.
  * @param {Stripe} stripe @param {HTMLElement} place @param {{ amount: number, currency: string }} order
  */
 export function mountCard(stripe, place, { amount, currency }, failed) {
+  const colorPrimary = getComputedStyle(document.documentElement).getPropertyValue("--accent").trim();
   const elements = stripe.elements({
     mode: "payment",
     amount,
     currency: currency.toLowerCase(),
     allowedPaymentMethodTypes: ["card"],
     paymentMethodCreation: "manual",
-    appearance: { theme: matchMedia("(prefers-color-scheme: dark)").matches ? "night" : "stripe" },
+    appearance: {
+      theme: matchMedia("(prefers-color-scheme: dark)").matches ? "night" : "stripe",
+      variables: { colorPrimary },
+    },
   });
   const card = elements.create("payment", { wallets: { applePay: "never", googlePay: "never", link: "never" } });
-  card.on("loaderror", ({ error }) => failed(new Error(`Stripe cannot show its card form: ${error.message}`)));
+  card.on("loaderror", ({ error }) => failed(words.noCardForm(error.message)));
   card.mount(place);
   return { update: (amount) => elements.update({ amount }), paymentMethod };
 
   async function paymentMethod() {
     const { error: incomplete } = await elements.submit();
-    if (incomplete) throw new Error(incomplete.message);
+    if (incomplete) throw new CardRefused(incomplete.message);
     const { paymentMethod, error } = await stripe.createPaymentMethod({ elements });
-    if (error) throw new Error(error.message);
+    if (error) throw new CardRefused(error.message);
     return paymentMethod.id;
   }
 }

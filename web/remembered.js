@@ -9,12 +9,16 @@
 // A record with bodies and neither answer nor refusal is open: the order may exist. It is settled by sending the newest
 // body again, as it was. A basket's key changes only after an answer, when the customer wants the same once more. So a
 // request that was believed lost can never become a second order, even if the price or the card has changed since.
+//
+// All tabs share the customer's basket as well. What an order has bought leaves it in the moment in which the answer is
+// stored: the order has it from then on, whatever becomes of the card, and the next order does not buy it again.
 
 import { Refused } from "./api.js";
+import * as words from "./words.js";
 
 const KEPT_DAYS = 300; // The API forgets a key after more than a year (docs/guides/api.md).
 
-/** @typedef {{ name: string, key: string, bodies: any[], at: number, answer?: any, refused?: any }} Remembered */
+/** @typedef {{ name: string, customer?: string, key: string, bodies: any[], at: number, answer?: any, refused?: any }} Remembered */
 
 /**
  * The customer's record of an order or of an attempt (`kind`), made at the first call, the same in every tab.
@@ -23,8 +27,18 @@ const KEPT_DAYS = 300; // The API forgets a key after more than a year (docs/gui
  */
 export async function remember(customer, kind, what) {
   const name = prefix(customer, kind) + JSON.stringify(what);
-  const made = { name, key: crypto.randomUUID(), bodies: [], at: Date.now() };
+  const made = { name, customer, key: crypto.randomUUID(), bodies: [], at: Date.now() };
   return navigator.locks.request(name, () => read(name) ?? write(made));
+}
+
+/** What is in the customer's basket: the quantity by sku. @returns {Map<string, number>} */
+export function basketOf(customer) {
+  return new Map(JSON.parse(localStorage.getItem(`shop:basket:${customer}`) ?? "[]"));
+}
+
+/** Change one quantity in the basket as it is stored now: another tab may have ordered since this one was drawn. */
+export function putInBasket(customer, sku, quantity) {
+  store(`shop:basket:${customer}`, [...basketOf(customer).set(sku, quantity)].filter(([, count]) => count > 0));
 }
 
 /** Whether a request was sent, and what became of it is unknown. @param {Remembered} record */
@@ -55,9 +69,9 @@ export async function sendOnce({ name, key }, make, send, unsettled = () => null
   return navigator.locks.request("shop:send", async () => {
     const record = read(name);
     if (record?.key === key && record.answer) return record.answer;
-    if (record?.key !== key || (!body && !isOpen(record))) throw new Error("Another tab was faster. Reload the page.");
+    if (record?.key !== key || (!body && !isOpen(record))) throw new Error(words.OTHER_TAB);
     if (!isOpen(record)) {
-      if (unsettled()) throw new Error("Your last order has to be found first. Nothing else was ordered.");
+      if (unsettled()) throw new Error(words.SETTLE_FIRST);
       record.bodies.push(body);
       delete record.refused;
       write(record);
@@ -72,6 +86,7 @@ export async function sendOnce({ name, key }, make, send, unsettled = () => null
     } finally {
       try {
         write(record); // Always: the browser's data may have been cleared meanwhile, and with them the key.
+        if (record.answer) takeOut(record);
       } catch {
         // As it was stored before, it is open, which is safe: it is asked for again.
       }
@@ -93,6 +108,14 @@ async function sendNewest({ key, bodies }, send) {
   throw reused;
 }
 
+/** Take what was ordered out of the basket, and leave what another tab has added. An attempt has no items. */
+function takeOut({ customer, bodies }) {
+  const basket = basketOf(customer);
+  for (const { sku, quantity } of bodies.at(-1).items ?? []) {
+    putInBasket(customer, sku, (basket.get(sku) ?? 0) - quantity);
+  }
+}
+
 function prefix(customer, kind) {
   return `shop:${kind}:${encodeURIComponent(customer)}:`;
 }
@@ -103,10 +126,14 @@ function read(name) {
 }
 
 function write(record) {
-  try {
-    localStorage.setItem(record.name, JSON.stringify(record));
-  } catch {
-    throw new Error("This browser cannot remember your order: let it store this site's data. Nothing was sent.");
-  }
+  store(record.name, record);
   return record;
+}
+
+function store(name, value) {
+  try {
+    localStorage.setItem(name, JSON.stringify(value));
+  } catch {
+    throw new Error(words.CANNOT_REMEMBER);
+  }
 }

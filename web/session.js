@@ -1,6 +1,8 @@
 // Sign-in by OAuth 2.0 Authorization Code with PKCE (RFC 7636), against the issuer that config.json names.
 // The access token is kept for this tab only (sessionStorage): closing the tab signs out of the page.
 
+import * as words from "./words.js";
+
 const TOKEN = "shop:token";
 const PENDING = "shop:sign-in";
 const HERE = location.origin + location.pathname; // The issuer has to know it as a redirect URI.
@@ -51,7 +53,7 @@ export async function finishSignIn(config) {
   // Before the state is compared, nothing of the address is shown: anybody can write one.
   const isOurs = pending.state && answer.get("state") === pending.state;
   if (!isOurs || answer.has("error")) {
-    throw new Error((isOurs && answer.get("error_description")) || "The sign-in was not finished. Sign in again.");
+    throw new Error((isOurs && answer.get("error_description")) || words.SIGN_IN_UNFINISHED);
   }
   const response = await fetch(config.token_url, {
     method: "POST",
@@ -63,9 +65,9 @@ export async function finishSignIn(config) {
       redirect_uri: HERE,
     }),
   }).catch(() => null);
-  if (!response?.ok) throw new Error("The sign-in was refused, or its server cannot be reached. Sign in again.");
+  if (!response?.ok) throw new Error(words.SIGN_IN_REFUSED);
   const { access_token } = await response.json().catch(() => ({}));
-  if (!claimsOf(access_token).sub) throw new Error("The sign-in gave no access token: this shop is not set up yet.");
+  if (!claimsOf(access_token).sub) throw new Error(words.NO_TOKEN);
   sessionStorage.setItem(TOKEN, access_token);
 }
 

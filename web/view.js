@@ -1,5 +1,7 @@
 // Elements, without a framework. Everything is set as text, so nothing from the API can become markup.
 
+import { LANGUAGE, SHOP } from "./words.js";
+
 /** An element with its attributes and children. */
 export function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -8,11 +10,12 @@ export function el(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Replace the screen, and move the focus to it, for those who hear the page. */
-export function show(...children) {
+/** Replace the screen, name the tab after it, and move the focus to it, for those who hear the page. */
+export function show(title, ...children) {
   const main = document.getElementById("main");
-  main.replaceChildren(...children);
+  main.replaceChildren(el("h1", {}, title), ...children);
   main.focus({ preventScroll: true });
+  document.title = `${title} · ${SHOP}`;
 }
 
 /** A button that is disabled while its work is done. */
@@ -45,10 +48,10 @@ const THREE_DECIMALS = "BHD JOD KWD OMR TND".split(" ");
 export function money(amount, currency) {
   const digits = NO_DECIMALS.includes(currency) ? 0 : THREE_DECIMALS.includes(currency) ? 3 : 2;
   const decimals = { minimumFractionDigits: digits, maximumFractionDigits: digits };
-  const format = new Intl.NumberFormat(undefined, { style: "currency", currency, ...decimals });
+  const format = new Intl.NumberFormat(LANGUAGE, { style: "currency", currency, ...decimals });
   return format.format(amount / 10 ** digits);
 }
 
 export function when(timestamp) {
-  return new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" }).format(new Date(timestamp));
+  return new Intl.DateTimeFormat(LANGUAGE, { dateStyle: "medium", timeStyle: "short" }).format(new Date(timestamp));
 }

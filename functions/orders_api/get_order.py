@@ -24,6 +24,7 @@ class OrderDetails(OrderView):
 
     items: list[ItemView] = Field(description="Empty for an order of an invoice or a subscription.")
     refunds: Refunds
+    customer_id: str | None = Field(default=None, description="Only for the staff: whose order it is.")
 
 
 def get_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
@@ -41,7 +42,10 @@ def get_order(request: Request, deps: Dependencies, order_id: str) -> JsonRespon
         )
     items = [ItemView(**item.model_dump(), amount=item.amount_minor) for item in order.items]
     shown = OrderDetails(
-        **order_view(order).model_dump(exclude_unset=True), items=items, refunds=refunds_of(order, deps)
+        **order_view(order).model_dump(exclude_unset=True),
+        **({"customer_id": order.customer_id} if is_for_staff else {}),
+        items=items,
+        refunds=refunds_of(order, deps),
     )
     return request.respond(HTTPStatus.OK, shown, {"X-Correlation-Id": order.correlation_id})
 

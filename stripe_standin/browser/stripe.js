@@ -120,10 +120,12 @@
       async handleNextAction(/** @type {any} */ given) {
         check("handleNextAction()", given, { clientSecret: undefined });
         const dialog = document.createElement("dialog");
-        Object.assign(dialog.style, { width: "min(26rem, 95vw)", border: "0", padding: "0" });
+        const theme = matchMedia("(prefers-color-scheme: dark)").matches ? "night" : "stripe";
+        const look = { border: "1px solid #8884", borderRadius: "0.75rem", boxShadow: "0 1rem 4rem #0006" };
+        Object.assign(dialog.style, { width: "min(24rem, 92vw)", padding: "0", overflow: "hidden", ...look });
         document.body.append(dialog);
         try {
-          const frame = await frameOf("challenge.html", dialog, "3D Secure");
+          const frame = await frameOf("challenge.html", dialog, "3D Secure", theme);
           const intent = await ask(frame, { ask: "retrieve", key, clientSecret: given.clientSecret });
           if (intent.error) return { error: intent.error };
           if (intent.paymentIntent.status !== "requires_action") {

@@ -107,7 +107,7 @@ def test_a_product_can_have_any_name(customer: Customer) -> None:
     customer.page.reload()
     customer.page.get_by_text("Choose something").wait_for()
     for number, name in enumerate(names, start=1):
-        customer.page.get_by_label(name).fill("1")
+        customer.page.get_by_label(name, exact=True).fill("1")
         customer.page.get_by_text(f"Total €{number}.00").wait_for()
     customer.page.reload()
     customer.page.get_by_text("Total €3.00").wait_for()
@@ -175,7 +175,7 @@ def test_a_reload_before_the_answer_finds_the_order(
     customer.pay(VISA)
     customer.until(new_orders)
     customer.page.reload()
-    customer.page.get_by_role("button", name="Find this order").click()
+    customer.page.get_by_role("button", name="Send it again").click()
     customer.sees("PAID")
     assert_one_order_is_paid(shop, new_orders)
 
@@ -191,7 +191,7 @@ def test_a_request_that_never_left_is_sent_after_a_reload(
     customer.page.unroute_all()
     customer.page.reload()
     customer.choose(0)
-    customer.page.get_by_role("button", name="Find this order").click()
+    customer.page.get_by_role("button", name="Send it again").click()
     customer.sees("PAID")
     assert_one_order_is_paid(shop, new_orders)
 
@@ -215,6 +215,7 @@ def test_back_to_the_basket_does_not_order_again(
     customer.pay(VISA)
     customer.sees("PAID")
     customer.page.go_back()
+    customer.choose(2)
     customer.page.get_by_role("link", name="Show this order").click()
     customer.sees("PAID")
     assert_one_order_is_paid(shop, new_orders)
@@ -224,6 +225,117 @@ def test_back_to_the_basket_does_not_order_again(
     customer.page.locator("#card-form button").click()
     customer.sees("PAID")
     assert len(new_orders()) == 2
+
+
+def test_what_is_ordered_has_left_the_basket(customer: Customer, shop: DeployedShop) -> None:
+    """Before it is paid, too: the order has it, and the next order charges what was chosen since, and nothing else."""
+    customer.pay(DECLINED)
+    customer.sees("PAYMENT_DECLINED")
+    customer.page.get_by_role("link", name="Back to the shop").click()
+    customer.page.get_by_text("Choose something").wait_for()
+    assert customer.in_basket() == []
+    assert charged_for_a_postcard(customer, shop) == [199]
+
+
+def test_an_answer_that_was_lost_takes_the_order_out_of_the_basket_once_it_comes(
+    customer: Customer, shop: DeployedShop
+) -> None:
+    """What was added meanwhile stays, and is all that the next order charges."""
+    customer.page.route(ORDERS, execute_and_lose)
+    customer.pay(VISA)
+    customer.is_told("cannot be reached")
+    customer.page.unroute_all()
+    customer.page.get_by_label("Postcard", exact=True).fill("1")
+    customer.page.get_by_role("button", name="Send it again").click()
+    customer.sees("PAID")
+    customer.page.get_by_role("link", name="Back to the shop").click()
+    customer.page.get_by_text("Total €1.99").wait_for()
+    assert charged_for_a_postcard(customer, shop) == [199]
+
+
+def test_a_tab_that_still_shows_the_basket_does_not_order_it_again(customer: Customer, shop: DeployedShop) -> None:
+    """Another tab has ordered the mugs: a postcard that is added here is a basket of its own."""
+    customer.choose(2)
+    other = customer.second_tab()
+    customer.type_card(VISA)
+    customer.page.locator("#card-form button").click()
+    customer.sees("PAID")
+    assert customer.in_basket(other) == ["2 × Mug"]
+    assert charged_for_a_postcard(customer, shop, other) == [199]
+
+
+def charged_for_a_postcard(customer: Customer, shop: DeployedShop, page: Page | None = None) -> list[int]:
+    """What is charged for the order of a basket to which the customer adds a postcard."""
+    tab = page or customer.page
+    tab.get_by_label("Postcard", exact=True).fill("1")
+    tab.get_by_role("button", name=re.compile("^Pay")).wait_for()
+    customer.type_card(VISA, tab)
+    tab.get_by_role("button", name=re.compile("^Pay")).click()
+    return [charge.amount_minor for charge in shop.charges(customer.sees("PAID", tab))]
+
+
+def test_a_quantity_that_cannot_be_ordered_is_said_beside_its_field(
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
+) -> None:
+    """It is not changed to one that can; and nothing is ordered before the customer has corrected it."""
+    mug, pay = customer.page.get_by_label("Mug", exact=True), customer.page.get_by_role("button", name="Pay")
+    said = customer.page.locator("li", has=mug).get_by_role("alert")
+    customer.choose(2)
+    customer.type_card(VISA)
+    for wrong in ("100", "-1", "1.5"):
+        mug.fill(wrong)
+        customer.page.get_by_text("Correct it, then you can pay").wait_for()
+        assert (said.inner_text(), mug.input_value()) == ("Order a whole number from 0 to 99.", wrong)
+        assert not pay.is_visible()
+    mug.fill("99")
+    customer.page.get_by_role("button", name="One less: Mug").click()
+    customer.page.get_by_role("button", name="Pay €1,225.00").click()
+    customer.sees("PAID")
+    assert_one_order_is_paid(shop, new_orders, mugs=98)
+
+
+def test_an_order_says_what_was_bought(customer: Customer) -> None:
+    """At the prices that it was bought at."""
+    customer.page.get_by_label("Postcard", exact=True).fill("3")
+    customer.pay(VISA)
+    customer.sees("PAID")
+    assert customer.page.locator(".lines li").all_inner_texts() == ["2 × Mug\n€25.00", "3 × Postcard\n€5.97"]
+
+
+def test_whoever_has_not_signed_in_sees_what_is_sold(customer: Customer) -> None:
+    """With its prices where the shop has put them beside the page; else by its name."""
+    customer.page.get_by_role("button", name="Sign out").click()
+    mug = customer.page.get_by_role("listitem").filter(has_text="Mug")
+    mug.get_by_text("€12.50").wait_for()
+    customer.page.route(re.compile(r"/prices\.json$"), lambda route: route.fulfill(status=404))
+    customer.page.reload()
+    mug.wait_for()
+    assert "€" not in customer.page.locator("main").inner_text()
+
+
+@pytest.mark.parametrize(("key", "cards"), [("pk_test_local", 1), ("pk_live_1", 0)])
+def test_test_cards_are_shown_in_test_mode_alone(key: str, cards: int, customer: Customer) -> None:
+    """Before the sign-in, and beside the basket."""
+    customer.page.route(CONFIG, partial(changed, values={"publishable_key": key}))
+    customer.page.reload()
+    customer.page.get_by_text("Choose something").wait_for()
+    assert customer.page.get_by_text("4242 4242 4242 4242").count() == cards
+    customer.page.get_by_role("button", name="Sign out").click()
+    customer.page.get_by_role("button", name="Sign in").wait_for()
+    assert customer.page.get_by_text("4242 4242 4242 4242").count() == cards
+
+
+def test_each_screen_names_its_tab(customer: Customer) -> None:
+    """So does the history of the browser."""
+    titles = [customer.page.title()]
+    customer.pay(VISA)
+    customer.sees("PAID")
+    titles.append(customer.page.title())
+    customer.page.get_by_role("link", name="Your orders").click()
+    customer.page.get_by_role("heading", name="Your orders").wait_for()
+    titles.append(customer.page.title())
+    assert titles[1:] == ["Your order of €25.00 · Onecharge", "Your orders · Onecharge"]
+    assert titles[0] not in titles[1:]
 
 
 def test_two_tabs_place_one_order(customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]) -> None:
@@ -268,7 +380,7 @@ def test_an_open_order_is_settled_before_another_basket_is_ordered(
     customer.page.locator("#card-form button").click()
     customer.is_told("cannot be reached")
     other.locator("#card-form button").click()
-    other.get_by_role("button", name="Find this order").click()
+    other.get_by_role("button", name="Send it again").click()
     customer.sees("PAID", other)
     assert_one_order_is_paid(shop, new_orders)
 
@@ -283,7 +395,7 @@ def test_storage_that_is_cleared_during_the_request_does_not_order_twice(
     customer.page.evaluate("localStorage.clear()")
     customer.is_told("cannot be reached")
     customer.page.unroute_all()
-    customer.page.get_by_role("button", name="Find this order").click()
+    customer.page.get_by_role("button", name="Send it again").click()
     customer.sees("PAID")
     assert_one_order_is_paid(shop, new_orders)
 
@@ -347,11 +459,14 @@ def test_a_closed_tab_loses_nothing(
     customer.page.close()
     customer.page = customer.second_tab()
     if step == "before the click":
-        assert customer.page.get_by_label("mug").input_value() == "2"
+        assert customer.in_basket() == ["2 × Mug"]
         assert new_orders() == []
         return
-    role: Any = "link" if step == "while it is charged" else "button"
-    customer.page.get_by_role(role, name=re.compile("this order")).click()
+    if step == "while it is charged":
+        customer.page.get_by_role("link", name="Your orders").click()
+        customer.page.locator("td a").first.click()
+    else:
+        customer.page.get_by_role("button", name="Send it again").click()
     customer.sees("PAID")
     assert_one_order_is_paid(shop, new_orders)
 
@@ -364,7 +479,7 @@ def test_an_expired_sign_in_keeps_the_order(
     customer.page.get_by_text("has expired").wait_for()
     customer.page.unroute_all()
     customer.sign_in_again()
-    customer.page.get_by_role("button", name="Find this order").click()
+    customer.page.get_by_role("button", name="Send it again").click()
     customer.sees("PAID")
     assert_one_order_is_paid(shop, new_orders)
 
@@ -490,7 +605,7 @@ def test_a_lost_answer_and_then_another_price_is_still_one_order(
     customer.page.route(PRICES, at_half_price)
     customer.page.reload()
     customer.page.get_by_text("Total €12.50").wait_for()
-    customer.page.get_by_role("button", name="Find this order").click()
+    customer.page.get_by_role("button", name="Send it again").click()
     customer.sees("PAID")
     assert_one_order_is_paid(shop, new_orders)
 
@@ -566,7 +681,7 @@ def test_another_customer_of_the_browser_has_their_own(
     assert customer.page.locator("#unanswered").count() == 0
     customer.page.get_by_role("button", name="Sign out").click()
     customer.sign_in_again("alice")
-    customer.page.get_by_role("button", name="Find this order").click()
+    customer.page.get_by_role("button", name="Send it again").click()
     customer.sees("PAID")
     assert_one_order_is_paid(shop, new_orders)
 
@@ -614,9 +729,27 @@ def test_another_customers_order_is_not_shown(customer: Customer, shop: Deployed
     assert order_id not in customer.page.locator("main").inner_text()
 
 
+def test_the_staff_sees_whose_order_it_is(customer: Customer, shop: DeployedShop) -> None:
+    """As that customer's, without the buttons that are the customer's alone; their own order stays theirs."""
+    order_id = shop.placed("pm_card_chargeDeclined", "PAYMENT_DECLINED")
+    customer.page.get_by_role("button", name="Sign out").click()
+    customer.sign_in_again("staff")
+    customer.page.goto(f"{shop.stack.page_url}#/orders/{order_id}")
+    customer.page.get_by_role("heading", name="Order of alice").wait_for()
+    customer.page.locator("#status").get_by_text("declined").wait_for()
+    main = customer.page.locator("main")
+    assert (main.get_by_role("button").count(), main.locator("#card-form").count()) == (0, 0)
+    assert "Your order" not in main.inner_text()
+    own = DeployedShop(shop.stack, "staff").placed("pm_card_chargeDeclined", "PAYMENT_DECLINED")
+    customer.page.goto(f"{shop.stack.page_url}#/orders/{own}")
+    customer.page.get_by_role("heading", name="Your order").wait_for()
+    customer.page.get_by_role("button", name="Cancel this order").wait_for()
+
+
 def test_a_card_that_is_incomplete_is_not_sent(customer: Customer, new_orders: Callable[[], list[str]]) -> None:
+    """It is said beside the form, until the customer tries again."""
     customer.pay("4242")
-    customer.page.get_by_text("incomplete").wait_for()
+    customer.page.locator("#card-form").get_by_text("incomplete").wait_for()
     assert new_orders() == []
 
 
@@ -675,6 +808,9 @@ def test_every_screen_keeps_the_rules_of_accessibility(customer: Customer, shop:
     customer.choose(2)
     tab.locator("#card-form").wait_for()
     seen["form"] = customer.violations()
+    tab.get_by_label("Mug", exact=True).fill("100")
+    tab.get_by_text("Correct it, then you can pay").wait_for()
+    seen["quantity"] = customer.violations()
     tab.goto(f"{shop.stack.page_url}#/orders")
     tab.get_by_role("heading", name="Your orders").wait_for()
     seen["orders"] = customer.violations()
@@ -693,7 +829,7 @@ def test_every_screen_keeps_the_rules_of_accessibility(customer: Customer, shop:
             tab.locator("#card-form").wait_for()
         seen[status] = customer.violations()
     tab.get_by_role("button", name="Sign out").click()
-    tab.get_by_role("heading", name="Welcome").wait_for()
+    tab.get_by_role("button", name="Sign in").wait_for()
     seen["welcome"] = customer.violations()
     assert {screen: found for screen, found in seen.items() if found} == {}
 

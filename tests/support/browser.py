@@ -92,8 +92,12 @@ class Customer:
     def choose(self, mugs: int, page: Page | None = None) -> None:
         """Put so many mugs into the basket, and nothing else."""
         tab = page or self.page
-        tab.get_by_label("mug").fill(str(mugs))
-        tab.get_by_label("mug").press("Tab")
+        tab.get_by_label("Mug", exact=True).fill(str(mugs))
+        tab.get_by_label("Mug", exact=True).press("Tab")
+
+    def in_basket(self, page: Page | None = None) -> list[str]:
+        """The lines of the basket, without their amounts."""
+        return [line.split("\n")[0] for line in (page or self.page).locator(".lines li").all_inner_texts()]
 
     def type_card(self, number: str, page: Page | None = None) -> None:
         form = (page or self.page).frame_locator("#card iframe")

@@ -1,5 +1,6 @@
 """The customer's page on this machine: its configuration, and the headers that any host of it should send."""
 
+import re
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -50,6 +51,12 @@ def test_the_configuration_is_served_as_json(page: str) -> None:
     assert (answer.json(), answer.headers["Content-Type"]) == (LOCAL, "application/json")
 
 
+def test_the_price_list_is_served(page: str) -> None:
+    """The application's own, with which the page shows prices before anybody has signed in."""
+    prices = PROJECT / "functions/orders_api/prices.json"
+    assert requests.get(f"{page}prices.json", timeout=60).text == prices.read_text()
+
+
 def test_nothing_outside_the_page_is_served(page: str) -> None:
     with requests.Session() as session:
         request = requests.Request("GET", page).prepare()
@@ -79,8 +86,16 @@ def test_a_local_policy_allows_nothing_but_this_machine() -> None:
 
 def test_the_page_never_confirms() -> None:
     """Only the server does, under the attempt's one key; and Stripe.js is never copied."""
-    source = "".join(path.read_text() for path in sorted((PROJECT / "web").iterdir()))
+    source = "".join(path.read_text() for path in sorted((PROJECT / "web").rglob("*.*")))
     assert not [name for name in ("confirmPayment", "confirmCardPayment", "innerHTML", "eval(") if name in source]
+
+
+def test_every_word_of_the_page_is_in_one_file() -> None:
+    """A shop in another language is that file: no other module has a sentence, or a label, as a string."""
+    modules = [path for path in (PROJECT / "web").glob("*.js") if path.name != "words.js"]
+    assert modules
+    code = {path.name: re.sub(r"(?m)^ *(//|/?\*).*|// [A-Z].*", "", path.read_text()) for path in modules}
+    assert {name: found for name in code if (found := re.findall(r"[\"`][A-Z][a-z']+ [a-z][^\"`]*", code[name]))} == {}
 
 
 def test_the_guides_headers_are_those_of_the_local_server() -> None:

@@ -242,7 +242,7 @@ def test_the_staff_refunds_any_customers_order(client: Client, claims: dict[str,
 
 
 def test_the_staff_reads_any_customers_order(client: Client) -> None:
-    """With its refunds, and the log says who did; without the scope it is another customer's."""
+    """With its refunds and its customer, and the log says who did; without the scope it is another customer's."""
     order_id = client.paid()
     client.to(f"{order_id}/refunds", {"amount": 500})
     [route] = [route for route in ROUTES if route.name == "get_order"]
@@ -250,6 +250,7 @@ def test_the_staff_reads_any_customers_order(client: Client) -> None:
     claims_in(event).update({"sub": "staff_7", "scope": f"openid {REFUND_SCOPE}"})
     status, shown, _ = client.send(event)
     assert (status, shown["order_id"], shown["refunds"][0]["amount"]) == (200, order_id, 500)
+    assert shown["customer_id"] == "cus_1"
     assert (client.log.lines[-1]["order_id"], client.log.lines[-1]["read_by"]) == (order_id, "staff_7")
     claims_in(event)["scope"] = "openid"
     assert client.send(event)[0] == 404

@@ -1,0 +1,109 @@
+// Every word of the page, and its products. A shop in another language is this file; style.css is the brand.
+// The API has words of its own: what a customer reads after a decline (functions/orders_api/declines.py).
+
+export const LANGUAGE = "en"; // Numbers, dates and Stripe's card form are in it, too.
+export const SHOP = "Onecharge";
+export const SLOGAN = "Made for desks, sent by post";
+export const INTRODUCTION = "Each order is charged once, however often you click.";
+
+/** What is sold, by sku. A sku of the price list that is not named here is shown by itself, as a parcel. */
+const PRODUCTS = {
+  mug: { name: "Mug", about: "Stoneware, 330 ml, made for a long afternoon.", picture: "pictures/mug.svg" },
+  postcard: { name: "Postcard", about: "The lake at sunrise, with room for nine lines.", picture: "pictures/postcard.svg" },
+  poster: { name: "Poster", about: "The same mountains by night, 50 × 70 cm.", picture: "pictures/poster.svg" },
+};
+export const SKUS = Object.keys(PRODUCTS);
+
+export function product(sku) {
+  return Object.hasOwn(PRODUCTS, sku) ? PRODUCTS[sku] : { name: sku, about: "", picture: "pictures/parcel.svg" };
+}
+
+/** Shown with a publishable key of test mode alone. */
+export const TEST_CARDS = {
+  title: "Test mode: no money moves",
+  note: "Pay with one of these cards, any future date and any CVC.",
+  cards: {
+    "4242 4242 4242 4242": "pays",
+    "4000 0000 0000 0002": "is declined",
+    "4000 0000 0000 3220": "asks for 3-D Secure",
+  },
+};
+
+// ---- the screens
+
+export const NAVIGATION = "Shop";
+export const SIGN_IN = "Sign in to order";
+export const signOut = (customer) => `Sign out ${customer}`;
+export const BASKET = "Your basket";
+export const BACK = "Back to the shop";
+export const CHOOSE = "Choose something.";
+export const total = (amount) => `Total ${amount}`;
+export const line = (quantity, name) => `${quantity} × ${name}`;
+export const oneLess = (name) => `One less: ${name}`;
+export const oneMore = (name) => `One more: ${name}`;
+export const outOfRange = (most) => `Order a whole number from 0 to ${most}.`;
+export const CORRECT_FIRST = "A quantity is not valid. Correct it, then you can pay.";
+export const pay = (amount) => `Pay ${amount}`;
+export const payWithThisCard = (amount) => `Pay ${amount} with this card`;
+export const ORDERS = "Your orders";
+export const NO_ORDERS = "None yet.";
+export const OLDER_ORDERS = "Older orders";
+export const order = (amount) => `Your order of ${amount}`;
+export const orderOf = (customer, amount) => `Order of ${customer} for ${amount}`;
+export const AS_STAFF = "You see it as staff. Only its customer can pay or cancel it here.";
+export const BOUGHT = "What was ordered";
+export const refunded = (amount) => `${amount} of it is refunded.`;
+export const placed = (date, orderId) => `Ordered ${date}. Number ${orderId}`;
+export const CANCEL = "Cancel this order";
+export const CONFIRM = "Confirm with your bank";
+export const WAITING_FOR_BANK = "We are waiting for your bank's answer.";
+export const BOOKING = "Your bank has confirmed this payment. We are booking it.";
+
+/** An order's status, short and in a sentence to its customer. */
+export const STATUS = {
+  PENDING: ["in progress", "We have your order, and charge your card once. You can wait here, or look again under “Your orders”."],
+  PAID: ["paid", "Paid. Thank you!"],
+  PAYMENT_DECLINED: ["declined", "Your card was declined. Nothing was charged."],
+  REQUIRES_ACTION: ["to be confirmed", "Your bank asks you to confirm this payment. Nothing is charged before you do."],
+  CANCELING: ["being canceled", "The order is being canceled. If your card was charged a moment before, the order stays paid."],
+  CANCELED: ["canceled", "The order is canceled. Nothing was charged."],
+  NEEDS_REVIEW: ["in review", "We are checking this payment, and will contact you. Please do not order again."],
+};
+
+// ---- an order that was sent before
+
+export const SEND_AGAIN = "Send it again";
+export const lostOrder = (lines, amount) => `Your order of ${lines} for ${amount} ${LOST}`;
+const LOST = `was sent, but no answer came back. ${SEND_AGAIN}: you are charged once, whether it had arrived or not.`;
+export const LOST_CARD = `Your card ${LOST}`;
+export const ORDERED_BEFORE = "You have ordered exactly this before.";
+export const SHOW_ORDER = "Show this order";
+export const SAME_AGAIN = "Order the same once more";
+export const REPEATED = "You ordered exactly this a moment ago, perhaps on another device. Nothing was ordered now.";
+export const SHOW_ORDERS = "Show your orders";
+export const ONCE_MORE = "Order it once more";
+export const PRICE_CHANGED = "The price has changed since you saw it. Nothing was ordered: this is what it costs now.";
+export const BASKET_CHANGED = "The basket changed before your card was read: nothing was ordered.";
+export const SETTLE_FIRST = "Your last order has to be sent again first. Nothing else was ordered.";
+export const OTHER_TAB = "Another tab was faster. Reload the page.";
+export const CANNOT_REMEMBER = "This browser cannot remember your order: let it store this site's data. Nothing was sent.";
+
+// ---- what goes wrong
+
+export const OLD_BROWSER = "This browser is too old for this page, or the page's address is not https.";
+export const NO_STORAGE = "This browser stores nothing for this site. Allow it, and reload.";
+export const badConfiguration = (names) => `config.json has no valid ${names}: this shop is not set up yet.`;
+export const nothingSold = (currency) => `Nothing is sold in ${currency}: this shop is not set up yet.`;
+export const SIGN_IN_EXPIRED = "Your sign-in has expired. Sign in again: your order is kept.";
+export const SIGN_IN_UNFINISHED = "The sign-in was not finished. Sign in again.";
+export const SIGN_IN_REFUSED = "The sign-in was refused, or its server cannot be reached. Sign in again.";
+export const NO_TOKEN = "The sign-in gave no access token: this shop is not set up yet.";
+export const NO_SUCH_ORDER = "There is no such order of yours.";
+export const UNREACHABLE = "The shop cannot be reached.";
+export const BUSY = "The shop is busy.";
+export const CUT_OFF = "The shop's answer was cut off.";
+export const refusedWith = (status) => `The shop answered ${status}. Its address in config.json may be wrong.`;
+export const tryAgain = (what) => `${what} Nothing is lost: try again.`;
+export const tryingAgain = (what) => `${what} Your order is safe. Trying again …`;
+export const noStripe = (host) => `Stripe's card form could not be loaded. Allow ${host}, and try again.`;
+export const noCardForm = (reason) => `Stripe cannot show its card form: ${reason}`;
