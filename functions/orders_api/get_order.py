@@ -40,14 +40,12 @@ def get_order(request: Request, deps: Dependencies, order_id: str) -> JsonRespon
                 "correlation_id": order.correlation_id,
             },
         )
-    items = [ItemView(**item.model_dump(), amount=item.amount_minor) for item in order.items]
-    shown = OrderDetails(
-        **order_view(order).model_dump(exclude_unset=True),
-        **({"customer_id": order.customer_id} if is_for_staff else {}),
-        items=items,
-        refunds=refunds_of(order, deps),
-    )
-    return request.respond(HTTPStatus.OK, shown, {"X-Correlation-Id": order.correlation_id})
+    shown = order_view(order).model_dump(exclude_unset=True)
+    shown["items"] = [ItemView(**item.model_dump(), amount=item.amount_minor) for item in order.items]
+    shown["refunds"] = refunds_of(order, deps)
+    if is_for_staff:
+        shown["customer_id"] = order.customer_id
+    return request.respond(HTTPStatus.OK, OrderDetails(**shown), {"X-Correlation-Id": order.correlation_id})
 
 
 ROUTE = Route(

@@ -80,14 +80,14 @@ def paste(commands: str, checkout: Path) -> list[str]:
 
 def test_the_order_goes_to_the_stack_that_runs(checkout: Path, private_key: Path) -> None:
     """Its address is read from stack.json; the dollar in it is no variable. The token is of its issuer."""
-    words = paste(block("curl -i"), checkout)
+    words = paste(block("my-first-order"), checkout)
     assert f"{API_URL}/orders" in words
     assert customer_of(words, private_key) == "cus_1"
 
 
 def test_the_order_has_the_id_that_is_shown() -> None:
     """It derives from the customer and the key of the command."""
-    commands = block("curl -i")
+    commands = block("my-first-order")
     [customer_id] = re.findall(r"local.token (\w+)", commands)
     [key] = re.findall(r"Idempotency-Key: ([\w-]+)", commands)
     order_id = order_id_of(customer_id, key)
