@@ -1,4 +1,4 @@
-"""The console's routes: the list, an order, server-sent events of both, and the buttons of the local stack."""
+"""The console's routes: the list, an order, server-sent events of both, the buttons that break, the staff's forms."""
 
 import asyncio
 import json
@@ -156,20 +156,20 @@ async def _order(request: Request) -> Response:
 
 async def _press(request: Request) -> Response:
     breaks, name = _pages(request).breaks, str(request.path_params["name"])
-    if breaks is None:
+    chosen = next((each for each in breaks.buttons if each.name == name), None) if breaks else None
+    if breaks is None or chosen is None:
         raise HTTPException(404)
-    stays = any(each.name == name and each.stays for each in breaks.buttons)
 
     def press(form: Mapping[str, str]) -> tuple[str, str | None]:
         what, order_id = breaks.press(name, order_id=form.get("order_id"), seed=form.get("seed"))
-        return what, None if stays else order_id
+        return what, None if chosen.stays else order_id
 
     return await _done(request, name, press)
 
 
 async def _act_as_staff(request: Request) -> Response:
     staff, name = _pages(request).staff, str(request.path_params["name"])
-    if staff is None:
+    if staff is None or name not in ("refund", "cancel"):
         raise HTTPException(404)
 
     def act(form: Mapping[str, str]) -> tuple[str, str | None]:
@@ -178,10 +178,8 @@ async def _act_as_staff(request: Request) -> Response:
             raise Problem("there is no such order")
         if name == "cancel":
             return staff.cancel(order_id, reason=reason), order_id
-        if name == "refund":
-            key = form.get("key", "")
-            return staff.refund(order_id, amount=form.get("amount", ""), reason=reason, key=key), order_id
-        raise KeyError(name)
+        amount, key = form.get("amount", ""), form.get("key", "")
+        return staff.refund(order_id, amount=amount, reason=reason, key=key), order_id
 
     return await _done(request, name, act)
 
@@ -195,8 +193,6 @@ async def _done(request: Request, name: str, do: Callable[[Mapping[str, str]], t
     try:
         what, shown = await run_in_threadpool(do, form)
         pages.done[name] = Said(what)
-    except KeyError:
-        return await _not_found(request, LookupError(name))
     except Problem as refused:
         pages.done[name] = Said(redacted(str(refused)), is_done=False)
         order_id = form.get("order_id", "")

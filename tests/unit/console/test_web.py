@@ -4,7 +4,7 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -24,6 +24,7 @@ from console.timeline import timeline
 from console.web import _events, create_app
 from ops.errors import Problem
 from ops.facts import Facts
+from ops.findings import Diagnosis, Finding, Move, broken, waits
 from ops.story import story
 from tests.support.harness import PROJECT
 
@@ -39,6 +40,7 @@ class CannedReader(Reader):
     """Reads nothing; the order's lines hold markup and a secret."""
 
     problem: Exception | None = None
+    findings: Sequence[Finding] = ()
 
     def look(self) -> Seen:
         if self.problem:
@@ -48,6 +50,7 @@ class CannedReader(Reader):
     def order(self, order_id: str, pressed: Sequence[tuple[float, str]] = ()) -> OrderSeen:
         facts = Facts(order_id=order_id, now=T0, order_error=MARKUP)
         told = story(facts)
+        told = replace(told, findings=self.findings or told.findings)
         return OrderSeen(told, timeline(told, self.lines(), pressed=pressed), MARKUP)
 
     def lines(self) -> list[Line]:
@@ -304,6 +307,27 @@ def test_markup_and_secrets_are_text(client: TestClient, path: str) -> None:
     assert MARKUP not in page
     assert SECRET not in page
     assert "sku" not in page or "&lt;script&gt;" in page
+
+
+@pytest.mark.parametrize(
+    ("finding", "color", "says_until"),
+    [
+        (broken(Diagnosis.STRIPE_DIFFERS, "", Move("reconcile", T0 + 300)), "waits", False),
+        (broken(Diagnosis.STRIPE_UNAVAILABLE), "waits", False),
+        (waits(Diagnosis.BACKING_OFF, "", Move("charge_order", T0 + 900)), "waits", False),
+        (waits(Diagnosis.AUTHENTICATION_AWAITED, "", Move("the customer", T0 + 900)), "waits", True),
+        (broken(Diagnosis.NOT_CLAIMED, "", Move("republish", T0 + 900)), "broken", True),
+        (broken(Diagnosis.DISPUTED), "broken", False),
+    ],
+    ids=lambda value: getattr(getattr(value, "cause", None), "name", None),
+)
+def test_what_heals_by_itself_is_not_red(client: TestClient, finding: Finding, color: str, says_until: bool) -> None:
+    """And what comes back in a minute is not said to come by some later time at the latest."""
+    app: Any = client.app
+    app.state.pages.reader.findings = [finding]
+    page = client.get(f"/orders/{ORDER_ID}").text
+    assert f'<li class="{color}">' in page
+    assert ("at the latest" in page) == says_until
 
 
 def test_events_hold_the_same_escaped_part(client: TestClient) -> None:
