@@ -56,6 +56,7 @@ async function fileBeside(name) {
 async function route({ said = "" } = {}) {
   const screen = ++shown;
   notice(said);
+  scrollTo(0, 0);
   const nav = accessToken()
     ? [el("a", { href: "#/orders" }, words.ORDERS), button(words.signOut(customerId()), leave, "quiet")]
     : [];
@@ -84,16 +85,17 @@ async function welcomeScreen(screen) {
   show(words.SLOGAN,
     el("p", {}, words.INTRODUCTION),
     button(words.SIGN_IN, () => signIn(config)),
-    el("ul", { class: "products" }, ...offered.map((sku) => productCard(sku, prices?.[sku][currency], "span"))),
+    el("ul", { class: "products" }, ...offered.map((sku) => productCard(sku, prices?.[sku][currency]))),
     testCards());
 }
 
-function productCard(sku, unitAmount, nameTag, ...children) {
+function productCard(sku, unitAmount, field = null) {
   const { name, about, picture } = words.product(sku);
-  const price = unitAmount ? el("p", { class: "price" }, money(unitAmount, config.currency)) : "";
-  const nameElement = el(nameTag, nameTag === "label" ? { class: "name", for: `quantity-${sku}` } : { class: "name" }, name);
-  return el("li", {}, el("img", { src: picture, alt: "" }),
-    el("div", {}, nameElement, el("p", { class: "small" }, about), price, ...children));
+  return el("li", {}, el("img", { src: picture, alt: "" }), el("div", {},
+    field ? el("label", { class: "name", for: field.id }, name) : el("span", { class: "name" }, name),
+    el("p", { class: "small" }, about),
+    unitAmount ? el("p", { class: "price" }, money(unitAmount, config.currency)) : "",
+    ...(field?.elements ?? [])));
 }
 
 /** The cards that Stripe's test mode takes. A shop with live keys shows none. */
@@ -101,7 +103,8 @@ function testCards() {
   if (!config.publishable_key.startsWith("pk_test_")) return "";
   const { title, note, cards } = words.TEST_CARDS;
   const rows = Object.entries(cards).map(([number, does]) => el("li", {}, el("code", {}, number), ` ${does}`));
-  return el("section", { id: "test-cards", class: "panel" }, el("h2", {}, title), el("p", {}, note), el("ul", {}, ...rows));
+  const list = el("ul", {}, ...rows);
+  return el("section", { id: "test-cards", class: "panel" }, el("h2", {}, title), el("p", {}, note), list);
 }
 
 // ---- the basket
@@ -116,7 +119,7 @@ async function basketScreen(screen) {
     if (quantity !== null) putInBasket(customer, sku, quantity);
     await refresh();
   }));
-  const cards = offered.map(({ sku, unit_amount }, at) => productCard(sku, unit_amount, "label", ...fields[at].elements));
+  const cards = offered.map(({ sku, unit_amount }, at) => productCard(sku, unit_amount, fields[at]));
   const total = el("p", { class: "total" });
   const askForCard = cardForm(currency);
   let bought = el("ul", {});
@@ -129,13 +132,15 @@ async function basketScreen(screen) {
 
   async function refresh() {
     const basket = basketOf(customer);
-    fields.forEach(({ draw }, at) => draw(basket.get(offered[at].sku) ?? 0));
-    const items = offered.map(({ sku }) => ({ sku, quantity: basket.get(sku) ?? 0 })).filter(({ quantity }) => quantity > 0);
-    const priceOf = (sku) => offered.find((price) => price.sku === sku).unit_amount;
-    const amount = items.reduce((sum, { sku, quantity }) => sum + priceOf(sku) * quantity, 0);
+    const quantities = offered.map((each) => ({ ...each, quantity: basket.get(each.sku) ?? 0 }));
+    fields.forEach(({ draw }, at) => draw(quantities[at].quantity));
+    const chosen = quantities.filter(({ quantity }) => quantity > 0);
+    const items = chosen.map(({ sku, quantity }) => ({ sku, quantity }));
+    const amount = chosen.reduce((sum, { quantity, unit_amount }) => sum + unit_amount * quantity, 0);
     total.textContent = words.total(money(amount, currency));
-    bought = replaced(bought, linesOf(items.map((item) => ({ ...item, unit_amount: priceOf(item.sku) })), currency));
-    place = replaced(place, el("div", {})); // For this basket alone: what an earlier one still shows goes to a place that is gone.
+    bought = replaced(bought, linesOf(chosen, currency));
+    // For this basket alone: what an earlier one still shows goes to a place that is gone.
+    place = replaced(place, el("div", {}));
     if (fields.some(({ isWrong }) => isWrong())) return place.append(words.CORRECT_FIRST);
     await payForm(place, items, amount, { askForCard, refresh });
   }
@@ -148,9 +153,11 @@ function replaced(old, next) {
 
 /** The lines of a basket or an order. */
 function linesOf(items, currency) {
-  const lines = items.map(({ sku, quantity, unit_amount }) =>
-    el("li", {}, el("img", { src: words.product(sku).picture, alt: "" }), el("span", {}, words.line(quantity, words.product(sku).name)),
-      el("span", { class: "amount" }, money(unit_amount * quantity, currency))));
+  const lines = items.map(({ sku, quantity, unit_amount }) => {
+    const { name, picture } = words.product(sku);
+    return el("li", {}, el("img", { src: picture, alt: "" }), el("span", {}, words.line(quantity, name)),
+      el("span", { class: "amount" }, money(unit_amount * quantity, currency)));
+  });
   return el("ul", { class: "lines" }, ...lines);
 }
 
@@ -171,7 +178,7 @@ function quantityField(sku, changed) {
   };
   const [less, more] = [step(-1, "−", words.oneLess(name)), step(1, "+", words.oneMore(name))];
   on(input, "input", () => changed(isWrong() ? null : Number(input.value)));
-  return { elements: [el("div", { class: "quantity" }, less, input, more), wrong], isWrong, draw };
+  return { id, elements: [el("div", { class: "quantity" }, less, input, more), wrong], isWrong, draw };
 
   /** Show the basket's quantity, or what is wrong with the one that is typed. */
   function draw(quantity) {

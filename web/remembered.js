@@ -18,7 +18,8 @@ import * as words from "./words.js";
 
 const KEPT_DAYS = 300; // The API forgets a key after more than a year (docs/guides/api.md).
 
-/** @typedef {{ name: string, customer?: string, key: string, bodies: any[], at: number, answer?: any, refused?: any }} Remembered */
+/** @typedef {{ name: string, customer?: string, key: string, bodies: any[], at: number }} Sent */
+/** @typedef {Sent & { answer?: any, refused?: any }} Remembered */
 
 /**
  * The customer's record of an order or of an attempt (`kind`), made at the first call, the same in every tab.

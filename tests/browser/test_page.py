@@ -734,6 +734,7 @@ def test_the_staff_sees_whose_order_it_is(customer: Customer, shop: DeployedShop
     order_id = shop.placed("pm_card_chargeDeclined", "PAYMENT_DECLINED")
     customer.page.get_by_role("button", name="Sign out").click()
     customer.sign_in_again("staff")
+    customer.page.get_by_role("button", name="Sign out staff").wait_for()
     customer.page.goto(f"{shop.stack.page_url}#/orders/{order_id}")
     customer.page.get_by_role("heading", name="Order of alice").wait_for()
     customer.page.locator("#status").get_by_text("declined").wait_for()
