@@ -14,7 +14,7 @@ from typing import Any
 from tests.support.harness import PROJECT, read_template
 
 HERE, ENVIRONMENTS = Path(__file__).parent, PROJECT / ".venv/opt"
-TEMPLATES = ("template.yaml", "monitoring.yaml", "ops/ci-role.yaml")
+TEMPLATES = ("template.yaml", "monitoring.yaml", "ops/ci-role.yaml", "docs/guides/react/template.yaml")
 # They find ids, digests and names of secrets. detect-secrets' other plugins know the formats of thirty kinds of keys.
 PLUGINS_OFF = ("Base64HighEntropyString", "HexHighEntropyString", "KeywordDetector", "IPPublicDetector")
 
@@ -39,7 +39,7 @@ def checkov(project: Path) -> CompletedProcess[str]:
         shutil.copytree(project / ".github", Path(folder, ".github"))
         for name in TEMPLATES:
             copy = Path(folder, name).with_suffix(".json")
-            copy.parent.mkdir(exist_ok=True)
+            copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(json.dumps(read_template(project / name, in_full)))
         return run(Path(folder), "checks/bin/checkov", "--config-file", HERE / "checkov.yaml", "--directory", ".")
 

@@ -1,0 +1,73 @@
+"""docs/guides/react.md, followed word by word: its commands deploy both subscribers beside the local stack."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from console.breaks import LocalBreaks
+from local.stack import Stack
+from ops.connection import connect
+from tests.support.deployed_shop import THREE_D_SECURE_CARD, DeployedShop, eventually
+from tests.support.harness import PROJECT
+from tests.support.stacks import own_stack
+
+COPY, HERE, DEPLOY, LOG, MAILS, _ON_AWS = re.findall(
+    r"(?ms)^```sh\n(.*?)^```", (PROJECT / "docs/guides/react.md").read_text()
+)
+
+
+class Reader:
+    """Someone in a terminal, in a checkout where `make local` runs."""
+
+    def __init__(self, stack: Stack, folder: Path) -> None:
+        self.checkout = folder / "checkout"
+        self.stack_json = self.checkout / ".local/stack.json"
+        self.stack_json.parent.mkdir(parents=True)
+        self.stack_json.write_text(stack.as_json())
+        for name in (".venv", "docs"):
+            (self.checkout / name).symlink_to(PROJECT / name)
+
+    def run(self, *commands: str) -> str:
+        """Returns what they print; each starts in the checkout, and a failure of one fails the test."""
+        script = "set -euo pipefail\n" + "\n".join(commands)
+        environment = {**os.environ, "SAM_CLI_TELEMETRY": "0"}
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=self.checkout, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def reader(stack: Stack, tmp_path: Path) -> Iterator[Reader]:
+    reader = Reader(stack, tmp_path)
+    reader.run(COPY)
+    reader.run(HERE, DEPLOY)
+    yield reader
+    reader.run(HERE, "sam delete --no-prompts")
+
+
+@own_stack
+@pytest.mark.nightly
+def test_the_guide_works_as_it_is_written(reader: Reader, stack: Stack, shop: DeployedShop) -> None:
+    """A paid order has two events and is shipped once; a customer who does not confirm gets a mail with the link."""
+    alice = DeployedShop(stack, customer="alice")
+    paid, waiting = shop.placed("pm_card_visa", "PAID"), alice.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
+    breaks = LocalBreaks.of(connect(str(reader.stack_json)), str(reader.stack_json))
+    assert breaks is not None
+    [label] = [each.label for each in breaks.buttons if each.name == "row"]
+    assert f'press "{label}"' in (PROJECT / "docs/guides/react.md").read_text()
+    breaks.press("row", order_id=paid, seed=None)
+
+    def logged() -> list[str]:
+        return re.findall(rf'"message": "(\w+)",\s+"order_id": "{paid}"', reader.run(HERE, LOG))
+
+    lines = eventually(logged, lambda lines: lines.count("delivered") >= 2)
+    assert sorted(lines) == ["delivered", "delivered", "shipped"]
+    link = f"{stack.page_url}#/orders/{waiting}"
+    mails = eventually(lambda: reader.run(HERE, MAILS), lambda mails: link in mails)
+    assert (mails.count(link), "alice@example.com" in mails) == (1, True)
