@@ -32,9 +32,6 @@ from ops.connection import Stack, add_stack_options, connect
 from ops.errors import problem_of
 from ops.output import Report, redacted, show
 
-INTERRUPTED = 130
-"""The exit status after Ctrl-C, as of a shell's command."""
-
 
 class Command(Protocol):
     """What the module of a command has; its docstring is the command's help."""
@@ -76,8 +73,6 @@ def main(words: Sequence[str]) -> int:
     try:
         stack = connect(arguments.stack, arguments.profile, arguments.region, arguments.stripe_key_secret)
         report = COMMANDS[arguments.command].run(stack, arguments)
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except Exception as error:
         problem = problem_of(error)
         if problem is None:

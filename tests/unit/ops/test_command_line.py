@@ -14,6 +14,7 @@ import stripe
 from botocore.exceptions import ClientError, NoCredentialsError, NoRegionError
 
 from ops import command_line, connection
+from ops.__main__ import run
 from ops.connection import Stack, connect
 from ops.deploy import account_of
 from ops.errors import ExitStatus, Problem, problem_of
@@ -216,14 +217,14 @@ def test_a_table_without_rows_says_so() -> None:
     assert out.getvalue() == "the payments that need review: none\n"
 
 
-def test_ctrl_c_ends_a_command_without_a_traceback(tried: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_a_command_without_a_traceback(tried: Any) -> None:
     """With the status of a shell's command that was interrupted."""
 
     def interrupted(*_: object) -> Report:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tried, "run", interrupted)
-    assert command_line.main([*DEPLOYED, "try"]) == 130
+    tried.run = interrupted
+    assert run([*DEPLOYED, "try"]) == 130
 
 
 @pytest.mark.parametrize(("port", "why"), [(70_000, "there is no such port"), (None, "Address already in use")])
