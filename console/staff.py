@@ -44,7 +44,9 @@ class Staff:
         currency = str(self._order(order_id)["currency"])
         # The token is a machine's on a deployed stack: the reason says which person.
         by = "" if self.stack.is_local else f" ({self.stack.caller})"
-        body = {"reason": reason_of(reason) + by} | ({"amount": _minor(amount, currency)} if amount.strip() else {})
+        body: dict[str, Any] = {"reason": reason_of(reason_of(reason) + by)}
+        if amount.strip():
+            body["amount"] = _minor(amount, currency)
         headers = {"Authorization": f"Bearer {self.token()}", "Idempotency-Key": key}
         try:
             url = f"{self.api_url}/orders/{order_id}/refunds"

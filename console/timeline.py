@@ -133,7 +133,7 @@ def timeline(
     workers = _worker_lanes(lines)
     leases = list(_leases(lines, workers, story.now))
     moments = [
-        *(Moment(at, CUSTOMER, f"you: {label}", Kind.WAITS) for at, label in pressed),
+        *(Moment(at, CUSTOMER, f"you: {label}") for at, label in pressed),
         *_of_customer(story, lines),
         *_of_lines(story, lines, workers),
         *(

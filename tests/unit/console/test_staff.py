@@ -57,6 +57,25 @@ def test_what_is_no_amount_is_refused(staff: Staff, operated: OperatedStack, amo
 
 
 @responses.activate
+def test_on_a_deployed_stack_the_token_is_a_machines_and_the_reason_names_the_person(
+    operated: OperatedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ops token` asks for the staff's scope; who operates the console is known to AWS alone."""
+    for name in ("TOKEN_ENDPOINT", "CLIENT_ID", "CLIENT_SECRET"):
+        monkeypatch.setenv(name, "http://issuer.test/token" if name == "TOKEN_ENDPOINT" else "x")
+    monkeypatch.setenv("API_URL", API)
+    asked = responses.post("http://issuer.test/token", json={"access_token": "of-a-machine"})
+    sent = responses.post(REFUNDS, status=202, json={"amount": 500, "currency": "EUR"})
+    operated.place(order_id=ORDER_ID, status="PAID")
+    operated.stack.endpoint_url = None
+    Staff.of_deployed(operated.stack).refund(ORDER_ID, amount="5", reason="a cup was broken", key="k")
+    assert "scope=onecharge%2Frefund" in str(asked.calls[0].request.body)
+    request = sent.calls[0].request
+    assert request.headers["Authorization"] == "Bearer of-a-machine"
+    assert json.loads(request.body or "")["reason"] == f"a cup was broken ({operated.stack.caller})"
+
+
+@responses.activate
 def test_why_the_api_refuses_is_said(staff: Staff, operated: OperatedStack) -> None:
     """In its own words; a gateway's 403 has none but `message`."""
     operated.place(order_id=ORDER_ID, status="PAID")

@@ -411,7 +411,7 @@ def test_a_payment_intent_is_left_behind_only_if_stripe_says_that_there_is_none(
 def test_a_reason_is_needed(operated: OperatedStack) -> None:
     """It is kept, so it says something, in one line."""
     for reason in (" ", "x" * 501):
-        with pytest.raises(Problem, match="--reason"):
+        with pytest.raises(Problem, match="a reason is a sentence"):
             resolve(operated, "retry", reason=reason)
 
 
