@@ -218,9 +218,9 @@ requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@for each in local dev bench checks emulator; do test ! -f layers/requirements/$$each.txt || \
 	  $(COMPILE) layers/requirements/$$each.in -o layers/requirements/$$each.txt || exit 1; done
 
-new: $(VENV)/.dev ## Make a project of your own, without history: make new DIR=../shop NAME=shop [WITH=lab].
-	@test "$(DIR)" && test "$(NAME)" || { echo "make new DIR=../shop NAME=shop"; exit 1; }
-	@$(PY) -m local.new_project --dir "$(DIR)" --name "$(NAME)" $(call option,WITH,with)
+new: $(VENV)/.dev ## Make a project of your own, without history: make new DIR=../shop NAME=corner-shop [WITHOUT="refunds fifo …"] [WITH=lab].
+	@test "$(DIR)" && test "$(NAME)" || { echo "make new DIR=../shop NAME=corner-shop"; exit 1; }
+	@$(PY) -m local.new_project --dir "$(DIR)" --name "$(NAME)" $(call option,WITHOUT,without) $(call option,WITH,with)
 
 # The targets of lab/, which a project of your own has only if it wants to.
 -include lab/targets.mk

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -20,7 +19,7 @@ from local.demo_plan import FollowUp, Plan, PlannedOrder, make_plan
 from local.demo_report import Report, count, show
 from local.demo_traffic import Traffic
 from local.kept import FIRST_PORT, addresses, kept, ports_from, url_of
-from local.observe import NotIdle, wait_until_idle
+from local.observe import NotIdle, drain, wait_until_idle
 from local.stack import PROJECT, Stack, running_stack
 from local.terminal import Stopped, run_in_terminal
 from local.work_dir import sole_user_of
@@ -59,18 +58,6 @@ def run(traffic: Traffic, *, seed: int, started: float) -> Report:
         idle = False
     dead = drain(stack, stack.payments_dlq_url)
     return count(traffic, dead, is_idle=idle, seconds=time.monotonic() - started, seed=seed)
-
-
-def drain(stack: Stack, queue_url: str) -> list[dict[str, Any]]:
-    """Receive and delete all messages of a queue."""
-    sqs, messages = stack.aws.client("sqs"), list[dict[str, Any]]()
-    while True:
-        read = sqs.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10, MessageAttributeNames=["All"])
-        if not (batch := read.get("Messages", [])):
-            return messages
-        for message in batch:
-            sqs.delete_message(QueueUrl=queue_url, ReceiptHandle=message["ReceiptHandle"])
-        messages += batch
 
 
 def keep(traffic: Traffic, stack_json: Path, deployed: Mapping[str, str], say: Callable[[str], None]) -> None:

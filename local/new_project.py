@@ -1,4 +1,7 @@
-"""`make new`: a copy of this project under a name of its own, without history; with the lab only if it is asked for."""
+"""`make new`: a copy of this project under a name of its own, without its history and the parts that it does not need.
+
+local/recipe.py says what makes up a part.
+"""
 
 import argparse
 import importlib.util
@@ -8,23 +11,35 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from fnmatch import fnmatch
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parent.parent
+from local.project_files import PROJECT, files_of_the_project
+from local.recipe import Part, RecipeError, edited, load, misfits
+
 NAME = "onecharge"
-LEFT_OUT = ("lab/", "layers/requirements/bench", "docs/survival.svg", "docs/speed.svg")
-"""How the paths begin that a new project does not have."""
+NAME_MAX = 20
+PARTS: tuple[str, ...] = ()
+"""What WITHOUT may name."""
 VERBATIM = ("LICENSE", "NOTICE")
+README = "local/new_readme.txt"
+_LINE_MAX = 120
+_MODULE = (
+    rf"(?<=from ){NAME}|(?<=import ){NAME}|(?<=shared/){NAME}|(?<=python/){NAME}"
+    rf"|{NAME}(?=[.](?:contract|orders|payments|runtime|__init__)\b)"
+)
+"""Where the name is that of the Python package; elsewhere it is that of the shop."""
+_NAMES_MODULES = ("tests/unit/test_layout.py", "tests/support/broken_protocol.py")
 
 
-def refusal(folder: Path, name: str) -> str:
-    """Why the project cannot be made there or under this name, which must not make lines longer; empty if it can."""
-    if not re.fullmatch(r"[a-z][a-z0-9]+", name) or len(name) > len(NAME):
-        return f"NAME={name} has to be 2 to {len(NAME)} letters a-z and digits, first a letter, as NAME=shop"
-    if keyword.iskeyword(name) or importlib.util.find_spec(name):
+def refusal(folder: Path, name: str, without: Iterable[str] = ()) -> str:
+    """Why the project cannot be made there, under this name or without these; empty if it can."""
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or not 2 <= len(name) <= NAME_MAX:
+        return f"NAME={name} has to be 2 to {NAME_MAX} letters a-z, digits and hyphens, as NAME=corner-shop"
+    if keyword.iskeyword(module := module_name(name)) or importlib.util.find_spec(module):
         return f"NAME={name} is the name of a Python module already"
+    if unknown := sorted(set(without) - set(PARTS)):
+        return f"WITHOUT={unknown[0]} is not a part; these are: {' '.join(PARTS)}"
     if folder.is_relative_to(PROJECT):
         return f"DIR={folder} is inside this project: name a folder beside it, as DIR=../shop"
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
@@ -32,64 +47,106 @@ def refusal(folder: Path, name: str) -> str:
     return ""
 
 
-def files_of_the_project() -> Iterator[str]:
-    """The paths that git tracks; in a copy without git, those that .gitignore does not name."""
-    if (PROJECT / ".git").exists():
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, text=True, check=True)
-        yield from (path for path in listed.stdout.split("\0") if path and (PROJECT / path).is_file())
-        return
-    ignored = [pattern.rstrip("/") for pattern in (PROJECT / ".gitignore").read_text().split()]
-    for folder, folders, names in PROJECT.walk():
-        folders[:] = [each for each in folders if not any(fnmatch(each, pattern) for pattern in ignored)]
-        kept = [each for each in names if not any(fnmatch(each, pattern) for pattern in ignored)]
-        yield from (str((folder / each).relative_to(PROJECT)) for each in kept)
+def module_name(name: str) -> str:
+    """The Python package's name."""
+    return name.replace("-", "_")
 
 
-def renamed(text: str, name: str) -> str:
-    """The text with this project's name replaced, in its three spellings."""
-    for ours, theirs in (NAME, name), (NAME.upper(), name.upper()), (NAME.capitalize(), name.capitalize()):
-        text = text.replace(ours, theirs)
-    return text
+def renamed(path: str, text: str, name: str) -> str:
+    """The text of this file with this project's name replaced."""
+    text = text.replace(NAME, module_name(name)) if path in _NAMES_MODULES else re.sub(_MODULE, module_name(name), text)
+    return text.replace(NAME, name)
 
 
-def without_left_out(path: str, markdown: str) -> str:
-    """The document without the sections that show a picture of what is left out, and without the paragraphs, table rows
-    and list items that link to it or name one of its commands.
+def without_what_is_gone(path: str, markdown: str, is_gone: Callable[[str], bool], commands: set[str]) -> str:
+    """The document without the sections that show a picture that is gone, and without each paragraph, table row and list
+    item that links to a file that is gone, or names one of these commands, which the copy does not have.
     """
 
-    def is_left_out(link: str) -> bool:
-        return f"{posixpath.normpath(posixpath.join(posixpath.dirname(path), link))}/".startswith(LEFT_OUT)
-
-    targets = set(re.findall(r"(?m)^([a-z-]+):", (PROJECT / "lab/targets.mk").read_text()))
+    def leads_nowhere(link: str) -> bool:
+        target = link.partition("#")[0]
+        return "://" not in link and is_gone(posixpath.normpath(posixpath.join(posixpath.dirname(path), target)))
 
     def names_it(text: str) -> bool:
-        commands = re.findall(r"`make ([a-z0-9-]+)", text)
-        return any(map(is_left_out, re.findall(r"\]\((.+?)\)", text))) or not targets.isdisjoint(commands)
+        named = re.findall(r"`make ([a-z0-9-]+)", text)
+        return any(map(leads_nowhere, re.findall(r"\]\((.+?)\)", text))) or not commands.isdisjoint(named)
 
     sections = re.split(r"(?m)^(?=## )", markdown)
-    kept = "".join(each for each in sections if not any(map(is_left_out, re.findall(r"!\[.*?\]\((.+?)\)", each))))
+    kept = "".join(each for each in sections if not any(map(leads_nowhere, re.findall(r"!\[.*?\]\((.+?)\)", each))))
     paragraphs = re.split(r"(\n\n+|\n(?=\||- |\d+\. ))", kept)
     # Each is followed by what separates it from the next one.
     pairs = zip(paragraphs[::2], [*paragraphs[1::2], ""], strict=True)
     return "".join(text + separator for text, separator in pairs if not names_it(text))
 
 
-def make_project(folder: Path, name: str, *, with_lab: bool = False) -> None:
+def texts_without(parts: Iterable[Part]) -> dict[str, str | None]:
+    """The files of this project that remain without these parts, with their texts; None if it is no text."""
+    parts, ours = list(parts), sorted(files_of_the_project())
+    contents = {path: (PROJECT / path).read_bytes() for path in ours}
+    known = {path: content.decode(errors="replace") for path, content in contents.items()}
+    if wrong := [each for part in parts for each in misfits(part, known)]:
+        raise RecipeError("\n".join(wrong))
+    texts: dict[str, str | None] = {
+        path: None if b"\0" in content else edited(path, content.decode(), parts)
+        for path, content in contents.items()
+        if not any(part.deletes(path) for part in parts)
+    }
+    texts["README.md"] = edited(README, known[README], parts)
+    texts["CHANGELOG.md"] = "# Changelog\n\n## Unreleased\n"
+    lost = _folders(ours) - _folders(texts)
+    commands = _targets(known["Makefile"]) | _targets(known["lab/targets.mk"])
+    commands -= _targets(texts["Makefile"] or "") | _targets(texts.get("lab/targets.mk") or "")
+    for path, text in texts.items():
+        if text and path.endswith(".md"):
+            texts[path] = without_what_is_gone(path, text, lost.__contains__, commands)
+    return texts
+
+
+def _folders(paths: Iterable[str]) -> set[str]:
+    """The paths, and the folders that they are in."""
+    return {each for path in paths for each in (path, *map(str, Path(path).parents))}
+
+
+def _targets(makefile: str) -> set[str]:
+    return set(re.findall(r"(?m)^([a-z][a-z0-9-]*):", makefile))
+
+
+def make_project(folder: Path, name: str, *, without: Iterable[str] = (), with_lab: bool = False) -> None:
     """Write the files of the new project."""
-    for path in files_of_the_project():
-        if path.startswith(LEFT_OUT) and not with_lab:
-            continue
-        target = folder / renamed(path, name)
+    parts = [load(each) for each in ("reference", *(() if with_lab else ("lab",)), *without)]
+    for path, text in texts_without(parts).items():
+        target = folder / renamed(path, path, name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(PROJECT / path, target)
-        if path not in VERBATIM and b"\0" not in target.read_bytes():
-            text = target.read_text()
-            is_cut = path.endswith(".md") and not with_lab and (PROJECT / "lab").is_dir()
-            target.write_text(renamed(without_left_out(path, text) if is_cut else text, name))
-    (folder / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n")
-    # Another name is sorted in other places, and fits into other lines.
-    for command in (["check", "--fix", "--quiet", "--no-cache", "."], ["format", "--quiet", "--no-cache", "."]):
+        if text is None or path in VERBATIM:
+            shutil.copy(PROJECT / path, target)
+        else:
+            target.write_text(renamed(path, text, name))
+            if (PROJECT / path).exists():
+                shutil.copymode(PROJECT / path, target)
+    # Another name is sorted in other places, and fits into other lines; what is left out is imported by nobody.
+    for command in (["check", "--fix-only", "--quiet", "--no-cache", "."], ["format", "--quiet", "--no-cache", "."]):
         subprocess.run([sys.executable, "-m", "ruff", *command], cwd=folder, check=True)
+    longest = max(len(line) for path in folder.rglob("*.py") for line in path.read_text().splitlines())
+    if longest > _LINE_MAX:
+        # No formatter wraps a comment or a text that the longer name does not fit into.
+        settings = folder / "pyproject.toml"
+        settings.write_text(settings.read_text().replace('ignore = ["SIM905"]', 'ignore = ["SIM905", "E501"]'))
+
+
+def commit(folder: Path) -> str:
+    """Make the folder a git repository with a first commit; returns what is left to do, empty if nothing."""
+    git = ["git", "-C", str(folder)]
+    try:
+        subprocess.run([*git, "init", "--quiet", "--initial-branch=main"], check=True, capture_output=True)
+        subprocess.run([*git, "add", "--all"], check=True, capture_output=True)
+        subprocess.run(
+            [*git, "commit", "--quiet", "-m", "A shop of its own"], check=True, capture_output=True, text=True
+        )
+    except FileNotFoundError:
+        return "git is missing, so it is no repository yet"
+    except subprocess.CalledProcessError as error:
+        return f"nothing is committed yet. git says: {str(error.stderr).strip()}"
+    return ""
 
 
 def main() -> int:
@@ -97,12 +154,24 @@ def main() -> int:
     for option in ("--dir", "--name"):
         parser.add_argument(option, required=True)
     parser.add_argument("--with", dest="extra", choices=("lab",), help="the lab, too")
+    parser.add_argument("--without", default="", help=f"parts, separated by spaces: {' '.join(PARTS)}")
     options = parser.parse_args()
-    if reason := refusal(folder := Path(options.dir).resolve(), options.name):
+    folder, without = Path(options.dir).resolve(), options.without.split()
+    if reason := refusal(folder, options.name, without):
         print(f"{reason}. Nothing was written.", file=sys.stderr)
         return 2
-    make_project(folder, options.name, with_lab=options.extra == "lab")
-    print(f"{options.name} is in {folder}: try `make demo` there. docs/guides/leave-out.md says which parts can go.")
+    if without and options.extra:
+        print("WITH=lab proves all parts: it cannot be combined with WITHOUT. Nothing was written.", file=sys.stderr)
+        return 2
+    try:
+        make_project(folder, options.name, without=without, with_lab=options.extra == "lab")
+    except RecipeError as error:
+        print(f"local/parts/ does not fit the code, so nothing was written:\n{error}", file=sys.stderr)
+        return 1
+    left = commit(folder)
+    print(f"{options.name} is in {folder}: try `make local` there. README.md says where to change it.")
+    if left:
+        print(f"But {left}")
     return 0
 
 

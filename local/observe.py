@@ -21,6 +21,18 @@ def messages_in(stack: Stack, queue_url: str) -> int:
     return sum(int(count) for name, count in attributes.items() if name.startswith("ApproximateNumberOf"))
 
 
+def drain(stack: Stack, queue_url: str) -> list[dict[str, Any]]:
+    """Receive and delete all messages of a queue."""
+    sqs, messages = stack.aws.client("sqs"), list[dict[str, Any]]()
+    while True:
+        read = sqs.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10, MessageAttributeNames=["All"])
+        if not (batch := read.get("Messages", [])):
+            return messages
+        for message in batch:
+            sqs.delete_message(QueueUrl=queue_url, ReceiptHandle=message["ReceiptHandle"])
+        messages += batch
+
+
 def wait_until_idle(stack: Stack, *, timeout_seconds: float) -> None:
     """Return when all queues have been empty for a while; raises NotIdle if that takes too long.
 

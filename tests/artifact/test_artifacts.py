@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from local.demo import drain
 from local.emulator import CREDENTIALS
+from local.observe import drain
 from local.samples import SAMPLES, deployed_environment, in_brief, logical_id_of, path_of
 from local.stack import Stack
 from stripe_standin.admin import StandInAdmin

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from local.demo import drain
 from local.emulator import CREDENTIALS
+from local.observe import drain
 from local.stack import Stack
 from tests.support.deployed_shop import PRICE, forget_dead_letters
 from tests.support.harness import PROJECT

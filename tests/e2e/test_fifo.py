@@ -3,7 +3,7 @@
 import time
 from uuid import uuid4
 
-from local.demo import drain
+from local.observe import drain
 from local.stack import Stack
 from onecharge.orders.schema import StoredOrder
 from tests.support.deployed_shop import DeployedShop, eventually

@@ -7,8 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from local.demo import drain
-from local.observe import open_tap
+from local.observe import drain, open_tap
 from local.stack import Stack
 from onecharge.runtime.dynamodb import shard_of
 from stripe_standin.faults import Fault

@@ -6,8 +6,7 @@ from uuid import uuid4
 
 import requests
 
-from local.demo import drain
-from local.observe import open_tap
+from local.observe import drain, open_tap
 from local.stack import Stack
 from tests.support.deployed_shop import AMOUNT, PRICE, DeployedShop, eventually
 from tests.support.stacks import on_both

@@ -9,9 +9,8 @@ from uuid import uuid4
 
 import requests
 
-from local.demo import drain
 from local.issuer import REFUND_SCOPE
-from local.observe import log_events
+from local.observe import drain, log_events
 from local.price_list import sold
 from local.stack import Stack
 from stripe_standin.admin import LedgerCharge

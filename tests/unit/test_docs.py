@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from local.new_project import files_of_the_project
+from local.project_files import files_of_the_project
 from tests.support.harness import PROJECT, load_template
 
 FILES = [PROJECT / path for path in files_of_the_project()]
