@@ -19,7 +19,7 @@ from local.recipe import Part, RecipeError, edited, load, misfits
 
 NAME = "onecharge"
 NAME_MAX = 20
-PARTS: tuple[str, ...] = ()
+PARTS = ("due_orders",)
 """What WITHOUT may name."""
 VERBATIM = ("LICENSE", "NOTICE")
 README = "local/new_readme.txt"
@@ -59,8 +59,8 @@ def renamed(path: str, text: str, name: str) -> str:
 
 
 def without_what_is_gone(path: str, markdown: str, is_gone: Callable[[str], bool], commands: set[str]) -> str:
-    """The document without the sections that show a picture that is gone, and without each paragraph, table row and list
-    item that links to a file that is gone, or names one of these commands, which the copy does not have.
+    """The document without the sections that show a picture that is gone, and without paragraphs, table rows and list
+    items that link to a file that is gone, or name one of these commands, which the copy does not have.
     """
 
     def leads_nowhere(link: str) -> bool:

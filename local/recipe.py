@@ -1,5 +1,6 @@
 """What a copy of this project can do without: local/parts/NAME.toml says for each part what to delete, cut and swap.
 
+    title     its heading in docs/guides/leave-out.md
     says      what a copy without it does instead, or why it lacks nothing
     delete    files: paths, folders (`lab/`) or patterns (`tests/unit/test_refund*.py`)
     blocks    by file: a definition of Python (`Class.method`), a key of YAML, a target of make, each with the comment
@@ -34,6 +35,7 @@ class Part:
     """The content of one file of the recipe."""
 
     name: str
+    title: str
     says: str
     delete: list[str]
     blocks: Mapping[str, list[str]] = field(default_factory=dict)

@@ -122,13 +122,13 @@ def test_parts_combine(tmp_path: Path) -> None:
 
 def test_an_instruction_that_no_longer_fits_is_named() -> None:
     """With its part, its file and its text, and nothing is written."""
-    part = Part("tax", "", ["gone.py"], {"a.py": ["f", "g"]}, {"a.py": ["x = 2"]}, {"b.py": [["x", "y"]]})
+    part = Part("tax", "", "", ["gone.py"], {"a.py": ["f", "g"]}, {"a.py": ["x = 2"]}, {"b.py": [["x", "y"]]})
     assert list(misfits(part, {"a.py": "def f(): ...\ndef g(): ...\nif x: \n    def g(): ...\n"})) == [
         "tax: no file is gone.py",
         "tax: a.py does not have 'x = 2'",
         "tax: b.py does not exist",
     ]
-    twice = Part("tax", "", [], {"a.yaml": ["Tax"]})
+    twice = Part("tax", "", "", [], {"a.yaml": ["Tax"]})
     assert list(misfits(twice, {"a.yaml": "Tax: 1\nb:\n  Tax: 2\n"})) == [
         "tax: a.yaml has 2 block 'Tax', instead of one"
     ]
@@ -137,7 +137,7 @@ def test_an_instruction_that_no_longer_fits_is_named() -> None:
 def test_what_is_cut_leaves_no_gap() -> None:
     """Blocks with their comments, decorators and docstrings; of a line what is left, of nothing no line."""
     python = '# Why.\n@cached\ndef f() -> int:\n    return 1\n\n\nX = 1\n"""Meaning."""\nY = [1, 2]\n'
-    part = Part("p", "", [], {"a.py": ["f", "X"], "a.yaml": ["B"], "a.md": ["## Two"]}, {"a.py": [", 2"]})
+    part = Part("p", "", "", [], {"a.py": ["f", "X"], "a.yaml": ["B"], "a.md": ["## Two"]}, {"a.py": [", 2"]})
     assert edited("a.py", python, [part]).strip() == "Y = [1]"
     assert edited("a.yaml", "A:\n  x: 1\n\n# Why.\nB:\n  y: 1\n\nC: 1\n", [part]) == "A:\n  x: 1\n\nC: 1\n"
     assert edited("a.md", "# One\n\n## Two\n\ntext\n\n### Three\n\n## Four\n", [part]) == "# One\n\n## Four\n"
@@ -145,9 +145,9 @@ def test_what_is_cut_leaves_no_gap() -> None:
 
 def test_two_parts_that_contradict_each_other_are_an_error() -> None:
     """What one swaps, another one may delete whole, but not change in another way."""
-    one = Part("one", "", [], swap={"a": [["x and y", "x"]]})
-    other = Part("other", "", [], swap={"a": [["y and z", "z"]]})
-    whole = Part("whole", "", [], cut={"a": ["x and y and z\n"]})
+    one = Part("one", "", "", [], swap={"a": [["x and y", "x"]]})
+    other = Part("other", "", "", [], swap={"a": [["y and z", "z"]]})
+    whole = Part("whole", "", "", [], cut={"a": ["x and y and z\n"]})
     with pytest.raises(RecipeError, match="one and other change the same text: 'y'"):
         edited("a", "x and y and z\n", [one, other])
     assert edited("a", "x and y and z\n", [one, whole]) == ""
