@@ -123,7 +123,9 @@ def _edits(part: Part, path: str, text: str) -> Iterator[_Edit | str]:
         if not starts:
             yield f"{part.name}: {path} does not have {old!r}"
         for start in starts:
-            yield _Edit(start, start + len(old), new, part.name)
+            line = text.rfind("\n", 0, start) + 1
+            is_rest_of_line = old.endswith("\n") and not new and not text[line:start].strip()
+            yield _Edit(line if is_rest_of_line else start, start + len(old), new, part.name)
 
 
 def _blocks(path: str, text: str, name: str) -> Iterator[tuple[int, int]]:
