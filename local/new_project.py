@@ -19,7 +19,7 @@ from local.recipe import Part, RecipeError, edited, load, misfits
 
 NAME = "onecharge"
 NAME_MAX = 20
-PARTS = ("due_orders", "fifo", "console")
+PARTS = ("due_orders", "fifo", "webhook", "console")
 """What WITHOUT may name."""
 VERBATIM = ("LICENSE", "NOTICE")
 README = "local/new_readme.txt"

@@ -3,18 +3,40 @@
 import json
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from onecharge.payments.stripe_events import NewestReceived
 from stripe_standin.webhook_endpoints import signature
 from stripe_webhook.http_route import WebhookRoute
+from tests.shop.builders import T0
 from tests.shop.scripted_stripe import ASKS_FOR_ACTION
 from tests.shop.shop import Shop
 from tests.shop.stripe import client_of
 from tests.support.harness import LambdaContext, Sample
 
 Event = dict[str, Any]
+
+
+def event_of(type_: str, kind: str, *, created: int = T0, **thing: Any) -> Event:
+    data = {"object": {"object": kind, **thing}}
+    return {"id": f"evt_{type_}", "object": "event", "type": type_, "created": created, "data": data}
+
+
+def thin(event: Event, *, context: str | None = None, **related: str) -> Event:
+    """The event as an endpoint for thin events gets it (Stripe documentation, "How events work", "Thin events")."""
+    thing = event["data"]["object"]
+    return {
+        "id": "evt_thin",
+        "object": "v2.core.event",
+        "type": f"v1.{event['type']}",
+        "created": datetime.fromtimestamp(event["created"], UTC).isoformat().replace("+00:00", "Z"),
+        "livemode": False,
+        "context": context,
+        "related_object": {"id": thing["id"], "type": thing["object"], "url": "/v1/…", **related},
+        "snapshot_event": event["id"],
+    }
 
 
 @dataclass

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import boto3
 import stripe
@@ -58,7 +59,7 @@ class PaymentFunctions:
             },
             "REQUIRES_ACTION_SECONDS": "0",
             "STRIPE_API_BASE": self._base_url,
-            "STRIPE_SECRET_ARN": secrets.create_secret(Name=function, SecretString=API_KEY)["ARN"],
+            "STRIPE_SECRET_ARN": secrets.create_secret(Name=f"{function} {uuid4()}", SecretString=API_KEY)["ARN"],
         }
         if "STRIPE_WEBHOOK_SECRET_ARN" in variables:
             webhook = secrets.create_secret(Name=f"{function} webhook", SecretString=STRIPE_WEBHOOK_SECRET)
