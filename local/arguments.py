@@ -14,6 +14,15 @@ class Arguments(argparse.ArgumentParser):
         sys.exit(2)
 
 
+def until_stopped(main: Callable[[], int]) -> int:
+    """Run the program; Ctrl-C ends it with one word instead of a traceback. Returns the exit code."""
+    try:
+        return main()
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+
+
 def seed(text: str) -> int:
     """SEED=…: any whole number from 0."""
     return _whole_number("SEED", text, minimum=0)

@@ -22,14 +22,17 @@ def main() -> None:
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
-    with running_standin(arguments.host, arguments.port, seed=arguments.seed) as standin:
-        if arguments.seed_file:
-            try:
-                plant(StandInAdmin(standin.base_url), arguments.seed_file)
-            except (OSError, TypeError, ValueError) as reason:
-                sys.exit(f"{arguments.seed_file}: {reason}")
-        print(json.dumps({"stripe_api_base": standin.base_url}), flush=True)
-        stopped.wait()
+    try:
+        with running_standin(arguments.host, arguments.port, seed=arguments.seed) as standin:
+            if arguments.seed_file:
+                try:
+                    plant(StandInAdmin(standin.base_url), arguments.seed_file)
+                except (OSError, TypeError, ValueError) as reason:
+                    sys.exit(f"{arguments.seed_file}: {reason}")
+            print(json.dumps({"stripe_api_base": standin.base_url}), flush=True)
+            stopped.wait()
+    except (OSError, OverflowError) as reason:
+        sys.exit(f"{arguments.host}, port {arguments.port}: {reason}")
 
 
 if __name__ == "__main__":

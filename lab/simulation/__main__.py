@@ -8,7 +8,6 @@ their scenarios, or `seams` for all, and runs no others.
 """
 
 import json
-import multiprocessing
 import random
 import sys
 import time
@@ -20,12 +19,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from lab.processes import pool as pool_of
 from lab.simulation.explore import Findings, caught, explored, minimal, random_world
 from lab.simulation.mutants import MUTANTS
 from lab.simulation.seams import SCENARIOS as SEAMS
 from lab.simulation.seams import SeamWorld, seam_world
 from lab.simulation.world import Schedule, Violation, World, violation_of
-from local.arguments import Arguments, at_least, seed_or_schedule
+from local.arguments import Arguments, at_least, seed_or_schedule, until_stopped
 
 _CHUNK = 100
 _SCHEDULES_FOR_A_MUTANT = 50_000
@@ -45,7 +45,7 @@ def explore(schedules: int, make: Callable[[int], Schedule], *, seed: int, proce
     run = partial(explored, make=make, seed=seed)
     with (
         Progress(console=console, disable=not console.is_terminal, transient=True) as progress,
-        multiprocessing.get_context("spawn").Pool(processes) if processes > 1 else nullcontext() as pool,
+        pool_of(processes) if processes > 1 else nullcontext() as pool,
     ):
         bar = progress.add_task("schedules", total=len(chunks))
         for found in pool.imap(run, chunks) if pool else map(run, chunks):
@@ -101,4 +101,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(until_stopped(main))

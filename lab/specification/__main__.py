@@ -7,13 +7,13 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from multiprocessing import Pool
 
+from lab.processes import pool as pool_of
 from lab.specification.bounds import COMPLETE, MUTANTS, REDUNDANT, SCHEDULES, WALKS
 from lab.specification.explore import Exploration, explore, follow, walk_all
 from lab.specification.protocol import NONE_BROKEN, Rules
 from lab.specification.states import ANY, Left, State
-from local.arguments import Arguments, at_least
+from local.arguments import Arguments, at_least, until_stopped
 
 Job = tuple[Left, Rules, int, tuple[str, ...]]
 
@@ -33,7 +33,7 @@ def _run(job: Job) -> tuple[Job, Exploration, float]:
 
 
 def _lines(jobs: list[Job], processes: int) -> Iterator[tuple[str, Exploration]]:
-    with Pool(processes) as pool:
+    with pool_of(processes, "fork") as pool:
         for (left, broken, _, first), found, seconds in pool.imap(_run, jobs):
             extent = "complete" if found.is_complete else "stopped" if found.violation else "INCOMPLETE"
             rule = ", ".join(sorted(broken)) + ": " if broken else ""
@@ -96,4 +96,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(until_stopped(main))

@@ -15,7 +15,7 @@ from lab.survival.faults import FAULTS
 from lab.survival.libraries import virtual_clock
 from lab.survival.report import PICTURE, README, for_the_terminal, in_markdown, svg
 from lab.survival.results import RESULTS, FaultNeverOccurred, Results, run_all, schedule
-from local.arguments import Arguments, at_least, seed
+from local.arguments import Arguments, at_least, seed, until_stopped
 
 
 def trace(fault: str, design: str, *, schedules: int, seed: int) -> str:
@@ -70,4 +70,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(until_stopped(main))

@@ -1,7 +1,6 @@
 """Run all schedules of all cells, on several processes, and count the failures."""
 
 import json
-import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -9,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from lab.processes import pool as pool_of
 from lab.publish import as_lines
 from lab.simulation.choices import SeededChoices
 from lab.survival.design import Design
@@ -150,5 +150,5 @@ def _in_processes(processes: int, tasks: Sequence[Task]) -> Iterator[tuple[str, 
     if processes == 1:
         yield from map(run_chunk, tasks)
         return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with pool_of(processes) as pool:
         yield from pool.imap_unordered(run_chunk, tasks)

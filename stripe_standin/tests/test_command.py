@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,18 @@ def test_the_command_starts_with_the_seed_file_of_the_readme(seed_file: Path) ->
             assert other.v1.payment_intents.list().data == []
         finally:
             running.terminate()
+
+
+@pytest.mark.parametrize("port", ["99999", "taken"])
+def test_a_port_that_cannot_be_used_is_one_line(port: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        given = str(taken.getsockname()[1]) if port == "taken" else port
+        command = [sys.executable, "-m", "stripe_standin", "--port", given]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith(f"127.0.0.1, port {given}: ")
 
 
 @pytest.mark.parametrize("wrong", [{"colors": {}}, {"settings": {"color": 1}}, {"faults": [{"kind": "bad_luck"}]}])
