@@ -37,7 +37,7 @@ class Diagnosis(Enum):
     ENDED = ("nothing is waited for",)
     DECLINED = ("the card was declined: another card can be tried",)
     NOT_CLAIMED_YET = ("the order was stored a moment ago: its message is on its way",)
-    IN_PROGRESS = ("a worker has the payment's row",)
+    IN_PROGRESS = ("a worker has the lease of the payment's row",)
     BACKING_OFF = ("the attempt is not finished: its message waits for its next delivery",)
     AUTHENTICATION_AWAITED = ("the customer has to authenticate (3-D Secure)",)
     OUTCOME_ON_ITS_WAY = ("the payment has an outcome, which is on its way to the order",)
