@@ -25,7 +25,7 @@ def trace(fault: str, design: str, *, schedules: int, seed: int) -> str:
         for number in range(schedules):
             world = schedule(DESIGNS[design], FAULTS[fault], seed, number, clock, tracing=True)
             charges = world.run().charges
-            lines = [f"{seconds:>9,} s  {text}" for seconds, text in world.timeline or []]
+            lines = [f"{note.seconds:>9,} s  {note.text}" for note in world.timeline or []]
             if charges != 1:
                 break
     return "\n".join([f"{design} under {fault!r}, schedule {number} of seed {seed}:", *lines])

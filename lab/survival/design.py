@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import stripe
+from botocore.exceptions import BotoCoreError, ClientError
+
 DAY_SECONDS = 24 * 3600
 
 Record = Mapping[str, Any]
@@ -56,6 +59,10 @@ class Design:
     outbox: str | None = None
     """The table whose stream invokes `relay` for each insert."""
     relay: ColdStart | None = None
+    relay_retries_forever: bool = False
+    """The relay is run by a durable execution engine, which does not give up; a stream does after a day."""
+    durable: bool = False
+    """Lambda invokes an interrupted execution again; each delivery of a message starts another execution."""
     order_service: Callable[[], Places] = lambda: lambda key, now: True
     excluded_faults: Mapping[str, str] = field(default_factory=dict)
     """Faults that cannot occur with this design's messaging, by name, and why."""
@@ -105,3 +112,48 @@ def put_if(
     except clients.dynamodb.exceptions.ConditionalCheckFailedException:
         return False
     return True
+
+
+@dataclass
+class InvokeAgain(Exception):
+    """The durable execution service invokes the same execution again."""
+
+    after_seconds: int = 0
+
+
+@dataclass(frozen=True)
+class DurableContext:
+    """What Lambda's durable execution SDK gives a function: steps whose checkpointed results are not computed again.
+
+    AWS Durable Execution SDK Developer Guide, "Retry Strategies" (here its default, without jitter) and "Idempotency
+    and retries". The checkpoints are in a table, whose requests fail as the service's can.
+    """
+
+    clients: Clients
+    execution: str
+    attempts: int = 6
+
+    def step(self, name: str, work: Callable[[], str]) -> str:
+        key = {"execution": {"S": self.execution}, "step": {"S": name}}
+        checkpoint = self._request("get_item", Key=key, ConsistentRead=True).get("Item", {})
+        if "result" in checkpoint:
+            return str(checkpoint["result"]["S"])
+        attempt = int(checkpoint.get("attempt", {"N": "0"})["N"]) + 1
+        try:
+            result = work()
+        except stripe.StripeError:
+            if attempt == self.attempts:
+                raise
+            self.clients.log_exception()
+            self._request("put_item", Item={**key, "attempt": {"N": str(attempt)}})
+            raise InvokeAgain(after_seconds=min(60, 5 * 2 ** (attempt - 1))) from None
+        self._request("put_item", Item={**key, "result": {"S": result}})
+        return result
+
+    def _request(self, operation: str, **given: Any) -> Mapping[str, Any]:
+        try:
+            response: Mapping[str, Any] = getattr(self.clients.dynamodb, operation)(TableName="Checkpoints", **given)
+        except (BotoCoreError, ClientError):
+            self.clients.log_exception()
+            raise InvokeAgain from None
+        return response

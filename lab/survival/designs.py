@@ -13,6 +13,7 @@ from lab.simulation.world import MAX_RECEIVE_COUNT
 from lab.survival.design import Clients, Design, Handler, Places
 from lab.survival.published_designs import (
     claim_first,
+    durable_function,
     fifo_and_composite_key,
     get_then_put,
     message_id_for_a_day,
@@ -21,7 +22,10 @@ from lab.survival.published_designs import (
     outbox_relay,
     powertools,
     powertools_with_stripe_key,
+    run_in_engine,
+    submit_to_engine,
 )
+from lab.survival.trial import AMOUNT_MINOR
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.instruments import Instruments
@@ -91,7 +95,7 @@ def order_service() -> Places:
                 "cus_1",
                 wanted,
                 key,
-                price_of=lambda items, currency: [1099],
+                price_of=lambda items, currency: [AMOUNT_MINOR],
                 correlation_id="survival",
                 now=datetime.fromtimestamp(now, UTC),
                 repeats=guard,
@@ -146,6 +150,22 @@ DESIGNS: Mapping[str, Design] = {
             powertools_with_stripe_key,
             {"IdempotencyTable": ("id",)},
             ttl_attribute="expiration",
+        ),
+        Design(
+            "durable-function",
+            "Lambda durable\nfunction",
+            durable_function,
+            {"Checkpoints": ("execution", "step")},
+            durable=True,
+        ),
+        Design(
+            "durable-engine",
+            "durable engine,\njournaled key",
+            submit_to_engine,
+            {"Invocations": ("order_id",)},
+            outbox="Invocations",
+            relay=run_in_engine,
+            relay_retries_forever=True,
         ),
         Design(
             "onecharge",

@@ -10,7 +10,7 @@ from tests.shop.builders import BOUNDS
 from tests.shop.dynamodb import Item
 
 TIMEOUT_SECONDS = BOUNDS.function_timeout_seconds
-_STREAM_BACKOFF_MAX_SECONDS = 300
+_STREAM_BACKOFF_MAX_SECONDS, _ENGINE_BACKOFF_MAX_SECONDS = 300, 4 * 3600
 _FIFO_DEDUPLICATION_SECONDS = 300
 
 
@@ -88,12 +88,14 @@ class Messaging:
         return True
 
     def _receive_from_stream(self, message: Message) -> bool:
-        if self._now() - message.sent_at >= DAY_SECONDS:
+        forever = self._design.relay_retries_forever
+        if self._now() - message.sent_at >= DAY_SECONDS and not forever:
             self._note(f"{message.id} expires in the stream")
             self.messages.remove(message)
             return False
         # Lambda retries a record whose invocation failed or timed out, with backoff.
-        backoff_seconds = min(_STREAM_BACKOFF_MAX_SECONDS, 2**message.receives)
+        backoff_max_seconds = _ENGINE_BACKOFF_MAX_SECONDS if forever else _STREAM_BACKOFF_MAX_SECONDS
+        backoff_seconds = min(backoff_max_seconds, 2**message.receives)
         message.visible_at = self._now() + TIMEOUT_SECONDS + backoff_seconds
         return True
 

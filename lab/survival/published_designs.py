@@ -1,10 +1,11 @@
-"""Eight designs that people copy to avoid double charges, each as short as it is published.
+"""Ten designs that people copy to avoid double charges, each as short as it is published.
 
 Their sources are in the docstrings and in README.md.
 """
 
 import json
 from typing import Any
+from uuid import uuid4
 
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
@@ -14,7 +15,17 @@ from aws_lambda_powertools.utilities.idempotency import (
     idempotent_function,
 )
 
-from lab.survival.design import DAY_SECONDS, Clients, Handler, Record, each_record, order_in, payment_of, put_if
+from lab.survival.design import (
+    DAY_SECONDS,
+    Clients,
+    DurableContext,
+    Handler,
+    Record,
+    each_record,
+    order_in,
+    payment_of,
+    put_if,
+)
 
 
 def message_id_for_a_day(clients: Clients) -> Handler:
@@ -188,3 +199,74 @@ def powertools(clients: Clients, *, with_stripe_key: bool = False) -> Handler:
 def powertools_with_stripe_key(clients: Clients) -> Handler:
     """The same with the order's id as Stripe's idempotency key: what most readers would add."""
     return powertools(clients, with_stripe_key=True)
+
+
+def durable_function(clients: Clients) -> Handler:
+    """A Lambda durable function behind the queue: checkpoint an idempotency key, then charge with it.
+
+    AWS Durable Execution SDK Developer Guide, "Idempotency and retries", section "Idempotency tokens". AWS Lambda
+    Developer Guide, "Idempotency": event source mappings do not support execution names, so each invocation, retries
+    included, starts a new execution.
+    """
+
+    def handler(event: dict[str, Any], context: Any) -> None:
+        durable = DurableContext(clients, context.execution)
+        [record] = event["Records"]
+        payment = payment_of(order_in(record))
+        key = durable.step("idempotency-key", lambda: str(uuid4()))
+        durable.step(
+            "charge", lambda: str(clients.stripe.v1.payment_intents.create(payment, {"idempotency_key": key}).id)
+        )
+
+    return handler
+
+
+def submit_to_engine(clients: Clients) -> Handler:
+    """Submit the order to a durable execution engine, once for each order id while the engine retains it.
+
+    Restate documentation, "Invocations", section "Idempotency". The invocation has a UUID that is stable across
+    retries ("Durable steps", section "UUIDs").
+    """
+
+    def process(record: Record) -> None:
+        order = order_in(record)
+        invocation = {
+            "order_id": {"S": order["order_id"]},
+            "uuid": {"S": str(uuid4())},
+            "order": {"S": json.dumps(order)},
+        }
+        put_if(clients, "Invocations", invocation, "attribute_not_exists(order_id)")
+
+    return each_record(clients, process)
+
+
+def run_in_engine(clients: Clients) -> Handler:
+    """The invocation, run by the engine: create and confirm with the UUID as idempotency key, then journal the result.
+
+    Restate's example "async-signals-payment" (its Stripe call); Temporal recommends the same with the ids of the
+    workflow's run and the activity ("Activity Definition", section "Idempotency"). A completed invocation is retained
+    for a day (Restate documentation, "Service configuration": default).
+    """
+
+    def handler(event: dict[str, Any], context: Any) -> None:
+        for record in event["Records"]:
+            invocation = record["dynamodb"]["NewImage"]
+            key = {"order_id": invocation["order_id"]}
+            journal = clients.dynamodb.get_item(TableName="Invocations", Key=key, ConsistentRead=True)
+            if "payment" in journal.get("Item", {}):
+                continue
+            options = {"idempotency_key": invocation["uuid"]["S"]}
+            payment = clients.stripe.v1.payment_intents.create(
+                payment_of(json.loads(invocation["order"]["S"])), options
+            )
+            clients.dynamodb.update_item(
+                TableName="Invocations",
+                Key=key,
+                UpdateExpression="SET payment = :payment, expires_at = :expires_at",
+                ExpressionAttributeValues={
+                    ":payment": {"S": payment.id},
+                    ":expires_at": {"N": str(clients.now() + DAY_SECONDS)},
+                },
+            )
+
+    return handler

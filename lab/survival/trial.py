@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import SimpleNamespace
+from typing import Any
 
 import stripe
 from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingError
@@ -23,11 +24,11 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
     IdempotencyPersistenceLayerError,
 )
 from botocore.exceptions import BotoCoreError, ClientError
-from greenlet import greenlet
+from greenlet import getcurrent, greenlet
 
 from lab.simulation.choices import Choices
 from lab.simulation.world import VISIBILITY_SECONDS, Crash, switch_to_scheduler
-from lab.survival.design import DAY_SECONDS, Clients, Design
+from lab.survival.design import DAY_SECONDS, Clients, Design, InvokeAgain
 from lab.survival.faults import Fault, FaultInjector, FaultKind
 from lab.survival.libraries import RetryingClient
 from lab.survival.messaging import TIMEOUT_SECONDS, Message, Messaging
@@ -56,12 +57,15 @@ _EXPECTED = (
 """Exceptions that a design may raise. Any other one is a bug in the benchmark, and ends the run."""
 
 
+AMOUNT_MINOR = 4200
+
+
 def _body(customer_id: str, number: int = 1) -> str:
     order = OrderPlaced(
         order_id=f"ord_{number:032x}",
         attempt=1,
         customer_id=customer_id,
-        amount_minor=1099,
+        amount_minor=AMOUNT_MINOR,
         currency="EUR",
         payment_method="pm_card_visa",
         placed_at=datetime.fromtimestamp(T0, UTC),
@@ -79,13 +83,43 @@ class Invocation:
 
     message: Message
     receipt_handle: str
+    event: dict[str, Any]
     started_at: int
     run: greenlet
+    number: int
     label: str = "start"
     """Its next effect."""
     sleeps_until: int = 0
     killed_at_waking: bool = False
     writes: int = 0
+
+
+Place = tuple[str, str, int]
+"""A line in a function: the file, the function, the line."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """One line of a schedule's timeline."""
+
+    seconds: int
+    text: str
+    worker: int
+    """Its number; 0 if no worker did it."""
+    places: Sequence[Place]
+    """Where the worker stands, the innermost function first."""
+    paid_minor: int
+    """What the customer has paid by then."""
+    fault_occurred: bool
+
+
+def _places(worker: greenlet) -> Sequence[Place]:
+    frame = sys._getframe() if worker is getcurrent() else worker.gr_frame
+    places = []
+    while frame is not None:
+        places.append((frame.f_code.co_filename, frame.f_code.co_qualname, frame.f_lineno))
+        frame = frame.f_back
+    return places
 
 
 @dataclass(frozen=True)
@@ -102,10 +136,11 @@ class SurvivalWorld:
     def __init__(self, design: Design, fault: Fault, choices: Choices, *, at: int | None, tracing: bool) -> None:
         self.design, self.scenario, self.choices = design, fault, choices
         self.time = T0
-        self.timeline: list[tuple[int, str]] | None = [] if tracing else None
+        self.timeline: list[Note] | None = [] if tracing else None
         self.injector = FaultInjector(fault, at)
         self.messaging = Messaging(design, self.now, self._note)
         self.workers: list[Invocation] = []
+        self.invocations = 0
         self.current: Invocation | None = None
         self.unexpected_error: BaseException | None = None
         self.dynamodb = MemoryDynamoDB(keys=design.keys, io=self)
@@ -133,12 +168,13 @@ class SurvivalWorld:
         worker.label = where
         if self.stripe.down and where.startswith("stripe"):
             self.injector.occurred = True
+            self._note("stripe is down", worker)
         switch_to_scheduler(worker.run)
 
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
         kind = self.injector.in_request(where, kinds, self._worker)
         if kind:
-            self._note(f"{where}: {kind}")
+            self._note(f"{where}: {kind}", self._worker)
         return kind
 
     def happens(self, what: str) -> bool:
@@ -155,6 +191,7 @@ class SurvivalWorld:
         self.stripe.down = self.time - T0 < self.scenario.stripe_down_seconds
         self._delete_expired_items()
         self.stripe.time_has_passed()
+        self._note_late_charge()
 
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
         self._worker.writes += 1
@@ -167,7 +204,7 @@ class SurvivalWorld:
         self._check_exception(sys.exception())
 
     def _check_exception(self, error: BaseException | None) -> None:
-        self._note(f"{self._worker.message.id} raised {type(error).__name__}")
+        self._note(f"{self._worker.message.id} raised {type(error).__name__}", self._worker)
         if not isinstance(error, _EXPECTED):
             self.unexpected_error = error
         elif isinstance(error, BatchProcessingError):
@@ -207,8 +244,9 @@ class SurvivalWorld:
         if wait_seconds:
             self._run_until_idle()
             self.pass_time(T0 + wait_seconds - self.time)
-        self.messaging.publish(_ORDER)
         self.injector.occurred = True
+        self._note("the order is published again")
+        self.messaging.publish(_ORDER)
 
     def _order_again(self) -> None:
         """The same purchase with another key, half a minute after the first request."""
@@ -217,18 +255,21 @@ class SurvivalWorld:
         if self.choices.happens(0.5):
             self._run_until_idle()
         self.pass_time(30)
+        self.injector.occurred = True
+        self._note("the client requests the order again with another key")
         if places("key-2", self.time):
             self.messaging.publish(_ORDER_OF_NEW_KEY)
-        self.injector.occurred = True
+        else:
+            self._note("the order service refuses it")
 
     def _restore_tables(self) -> None:
         """Restore them to a time before the order; then the order is published again."""
         self.pass_time(self.scenario.restored_after[self.choices.pick(len(self.scenario.restored_after))])
         for table in self.dynamodb.tables.values():
             table.clear()
+        self.injector.occurred = True
         self._note("the tables are restored to a time before the order")
         self.messaging.publish(_ORDER)
-        self.injector.occurred = True
 
     def _redrive_daily(self) -> None:
         wait_seconds = self.scenario.redriven_after_seconds
@@ -283,23 +324,36 @@ class SurvivalWorld:
 
     def _start(self, message: Message) -> None:
         receipt_handle = self.messaging.new_receipt_handle(message)
+        self._note(f"{message.id} is received, {message.receives}.")
+        self._invoke(message, receipt_handle, {"Records": [message.as_record(receipt_handle)]})
+
+    def _invoke(self, message: Message, receipt_handle: str, event: dict[str, Any], after_seconds: int = 0) -> None:
+        """Invoke the function; a durable one again with the same event, if its execution was interrupted."""
         start = self.design.start if message.image is None else self.design.relay
         assert start is not None
         handler = start(self.clients)
-        event = {"Records": [message.as_record(receipt_handle)]}
-        ends_at = self.time + TIMEOUT_SECONDS
-        context = SimpleNamespace(get_remaining_time_in_millis=lambda: max(0, ends_at - self.time) * 1000)
+        starts_at = self.time + after_seconds
+        ends_at = starts_at + TIMEOUT_SECONDS
+        context = SimpleNamespace(
+            get_remaining_time_in_millis=lambda: max(0, ends_at - self.time) * 1000, execution=receipt_handle
+        )
 
         def invoke() -> bool:
             try:
                 result = handler(event, context)
+            except InvokeAgain as again:
+                self._invoke(message, receipt_handle, event, again.after_seconds)
+                return False
             except Exception as error:
                 self._check_exception(error)
                 return False
             return not (result or {}).get("batchItemFailures")
 
-        self.workers.append(Invocation(message, receipt_handle, self.time, greenlet(invoke)))
-        self._note(f"{message.id} is received, {message.receives}.")
+        self.invocations += 1
+        run = greenlet(invoke)
+        self.workers.append(
+            Invocation(message, receipt_handle, event, starts_at, run, self.invocations, sleeps_until=starts_at)
+        )
 
     def _resume(self, worker: Invocation) -> None:
         if worker.killed_at_waking:
@@ -310,16 +364,17 @@ class SurvivalWorld:
         self.current = worker
         done = worker.run.switch()
         if not worker.run.dead:
-            self._note(f"{worker.message.id} at {worker.label}")
+            self._note(f"{worker.message.id} at {worker.label}", worker)
             return
         self.workers.remove(worker)
-        self._note(f"{worker.message.id} {'done' if done else 'not done'}")
+        self._note(f"{worker.message.id} {'done' if done else 'not done'}", worker)
         is_valid = worker.receipt_handle in worker.message.receipt_handles
         if done and is_valid and worker.message in self.messaging.messages:
             self._delete_message(worker)
 
     def _delete_message(self, worker: Invocation) -> None:
         if self.scenario.kind is FaultKind.DELIVERED_AGAIN and self.injector.occurs():
+            self._note(f"{worker.message.id} is not deleted", worker)
             # A standard queue may redeliver at any time, a FIFO queue only after the visibility timeout.
             seconds = (1, 20, VISIBILITY_SECONDS)[self.choices.pick(3)]
             worker.message.visible_at = worker.started_at + (VISIBILITY_SECONDS if self.design.fifo else seconds)
@@ -348,7 +403,7 @@ class SurvivalWorld:
                 worker.message.visible_at, worker.message.is_second_copy = self.time + 6, True
             case _:
                 return False
-        self._note(f"{worker.message.id} pauses at {worker.label}")
+        self._note(f"{worker.message.id} pauses at {worker.label}", worker)
         return True
 
     def _is_from_standard_queue(self, message: Message) -> bool:
@@ -364,12 +419,15 @@ class SurvivalWorld:
             message.body = _ORDER_AFTER_DEPLOY
 
     def _end(self, worker: Invocation, how: str) -> None:
-        self._note(f"{worker.message.id} {how} at {worker.label}")
+        self._note(f"{worker.message.id} {how} at {worker.label}", worker)
         self.workers.remove(worker)
         self.current = worker
         with suppress(Crash):
             if worker.run:
                 worker.run.throw(Crash)
+        self._note_late_charge()
+        if self.design.durable and not self.scenario.crashed_to_dlq:
+            self._invoke(worker.message, worker.receipt_handle, worker.event)
 
     def _delete_expired_items(self) -> None:
         for table in self.dynamodb.tables.values():
@@ -389,6 +447,15 @@ class SurvivalWorld:
         assert self.current is not None
         return self.current
 
-    def _note(self, text: str) -> None:
-        if self.timeline is not None:
-            self.timeline.append((self.time - T0, text))
+    def _note(self, text: str, worker: Invocation | None = None) -> None:
+        if self.timeline is None:
+            return
+        number, places = (worker.number, _places(worker.run)) if worker else (0, ())
+        self.timeline.append(Note(self.time - T0, text, number, places, self._paid_minor(), self.injector.occurred))
+
+    def _note_late_charge(self) -> None:
+        if self.timeline and self._paid_minor() > self.timeline[-1].paid_minor:
+            self._note("stripe charges all the same")
+
+    def _paid_minor(self) -> int:
+        return sum(intent.amount for intent in self.stripe.charges)

@@ -20,6 +20,8 @@ WELL_KNOWN: Mapping[str, tuple[str, str]] = {
     "outbox": ("charge-unanswered", "double"),
     "powertools": ("crash", "double"),
     "powertools-key": ("500-charged", "double"),
+    "durable-function": ("delivered-again", "double"),
+    "durable-engine": ("500-charged", "double"),
 }
 """For each design a fault that it is known to fail under, and how."""
 
@@ -37,6 +39,14 @@ def test_the_others_fail_where_it_is_known(design: str) -> None:
     fault, how = WELL_KNOWN[design]
     _, _, cell = run_chunk((fault, design, 1, 0, 50))
     assert getattr(cell, how) > 0
+
+
+@pytest.mark.parametrize("fault", ["crash", "time-out", "charge-unanswered", "500-not-charged", "write-unanswered"])
+@pytest.mark.parametrize("design", ["durable-function", "durable-engine"])
+def test_durable_executions_survive_what_they_are_made_for(fault: str, design: str) -> None:
+    """An interrupted execution continues from its checkpoints, with the same idempotency key."""
+    _, _, cell = run_chunk((fault, design, 1, 0, 50))
+    assert cell == Cell(schedules=50, double=0, lost=0, occurred=50)
 
 
 @pytest.mark.parametrize("design", DESIGNS)
