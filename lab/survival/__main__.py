@@ -1,4 +1,7 @@
-"""`make survival`: which designs charge once under which fault. `--write` updates results.json, picture, README.
+"""`make survival`: which designs charge once under which fault.
+
+`--write` updates results.json, and publishes it: docs/survival.svg, docs/survival.html, README's table.
+`--publish` only publishes the results.json that is there; the page's schedules are recorded again.
 
 `--trace FAULT DESIGN` instead prints one schedule, line by line: the first in which the design fails, if there is one.
 """
@@ -13,6 +16,7 @@ from lab.publish import write_table
 from lab.survival.designs import DESIGNS
 from lab.survival.faults import FAULTS
 from lab.survival.libraries import virtual_clock
+from lab.survival.page import PAGE, page
 from lab.survival.report import PICTURE, README, for_the_terminal, in_markdown, svg
 from lab.survival.results import RESULTS, FaultNeverOccurred, Results, run_all, schedule
 from local.arguments import Arguments, at_least, seed, until_stopped
@@ -41,12 +45,19 @@ def measure(schedules: int, seed: int, processes: int) -> Results:
         return run_all(schedules, seed, processes=processes, progress=lambda done: progress.update(bar, advance=done))
 
 
+def publish(results: Results) -> None:
+    PICTURE.write_text(svg(results))
+    PAGE.write_text(page(results))
+    write_table(README, in_markdown(results))
+
+
 def main() -> int:
     parser = Arguments(prog="make survival", description=__doc__)
     parser.add_argument("--schedules", type=at_least(1, "SCHEDULES"), default=10_000, help="for each cell of the table")
     parser.add_argument("--seed", type=seed, default=1)
     parser.add_argument("--processes", type=at_least(1, "--processes"), default=os.cpu_count() or 1)
-    parser.add_argument("--write", action="store_true", help="write results.json, docs/survival.svg, README's table")
+    parser.add_argument("--write", action="store_true", help="write results.json, and publish it")
+    parser.add_argument("--publish", action="store_true", help="publish results.json without running the table")
     parser.add_argument("--trace", nargs=2, metavar=("FAULT", "DESIGN"), help="print one failing schedule")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 170)
@@ -56,6 +67,9 @@ def main() -> int:
             parser.error(f"faults: {', '.join(FAULTS)}; designs: {', '.join(DESIGNS)}")
         console.print(trace(fault, design, schedules=options.schedules, seed=options.seed), highlight=False)
         return 0
+    if options.publish:
+        publish(Results.of_json(RESULTS.read_text()))
+        return 0
     try:
         results = measure(options.schedules, options.seed, options.processes)
     except FaultNeverOccurred as error:
@@ -64,8 +78,7 @@ def main() -> int:
     console.print(for_the_terminal(results))
     if options.write:
         RESULTS.write_text(results.to_json())
-        PICTURE.write_text(svg(results))
-        write_table(README, in_markdown(results))
+        publish(results)
     return 0
 
 

@@ -58,6 +58,8 @@ class Fault:
     """The customer's client gets no response in time, and requests the same order with another idempotency key."""
     redriven_after_seconds: int = DAY_SECONDS
     """When the operator redrives the DLQ for the first time; then daily."""
+    seen: Sequence[tuple[str, str]] = ()
+    """Where it happened to somebody: issues and pull requests on GitHub, and what they say."""
 
 
 _HOUR = 3600
@@ -73,17 +75,61 @@ FAULTS: Mapping[str, Fault] = {
             "message delivered again while its worker is slow",
             FaultKind.DELIVERED_WHILE_SLOW,
         ),
-        Fault("published-twice", "order published twice at once", published_again_after=(0, 0)),
+        Fault(
+            "published-twice",
+            "order published twice at once",
+            published_again_after=(0, 0),
+            seen=(
+                (
+                    "https://github.com/saleor/saleor/issues/19220",
+                    "Webhook and customer complete a checkout in parallel; each may create a PaymentIntent.",
+                ),
+                (
+                    "https://github.com/medusajs/medusa/issues/13301",
+                    "Webhook and customer process a payment in parallel; some orders do not appear.",
+                ),
+            ),
+        ),
         Fault(
             "published-hours-later",
             "order published again 1 to 2 hours later",
             published_again_after=(_HOUR, 2 * _HOUR),
         ),
-        Fault("crash", "worker crashes", FaultKind.CRASH),
-        Fault("time-out", "worker pauses, killed at its timeout", FaultKind.TIMEOUT),
+        Fault(
+            "crash",
+            "worker crashes",
+            FaultKind.CRASH,
+            seen=(
+                (
+                    "https://github.com/woocommerce/woocommerce-gateway-stripe/pull/3725",
+                    "If the process halts between Stripe's charge and the order's update, a retry can charge again.",
+                ),
+            ),
+        ),
+        Fault(
+            "time-out",
+            "worker pauses, killed at its timeout",
+            FaultKind.TIMEOUT,
+            seen=(
+                (
+                    "https://github.com/aws-powertools/powertools-lambda-python/issues/8049",
+                    "After Lambda's timeout the same payload runs again, which repeats a withdrawal.",
+                ),
+            ),
+        ),
         Fault("zombie", "worker pauses past all timeouts, then continues", FaultKind.PAUSE),
         Fault("charge-unanswered-once", "Stripe charges, one response is lost", FaultKind.CHARGE_UNANSWERED_ONCE),
-        Fault("charge-unanswered", "Stripe charges, every response is lost", FaultKind.CHARGE_UNANSWERED),
+        Fault(
+            "charge-unanswered",
+            "Stripe charges, every response is lost",
+            FaultKind.CHARGE_UNANSWERED,
+            seen=(
+                (
+                    "https://github.com/woocommerce/woocommerce-gateway-stripe/pull/3912",
+                    "Several charges for one order; the suspected cause is network retries without a key.",
+                ),
+            ),
+        ),
         Fault("500-charged", "Stripe responds with 500, has charged", FaultKind.SERVER_ERROR_CHARGED),
         Fault("500-not-charged", "Stripe responds with 500, has not charged", FaultKind.SERVER_ERROR),
         Fault("500-charges-later", "Stripe responds with 500, charges later", FaultKind.SERVER_ERROR_CHARGES_LATER),
@@ -107,8 +153,24 @@ FAULTS: Mapping[str, Fault] = {
             "worker crashes, a deploy changes the metadata",
             FaultKind.CRASH,
             redelivery_differs=True,
+            seen=(
+                (
+                    "https://github.com/vendurehq/vendure/issues/2364",
+                    "The metadata of an order changes; Stripe refuses the second request with the same key.",
+                ),
+            ),
         ),
-        Fault("new-key", "client retries with a new idempotency key", retried_with_new_key=True),
+        Fault(
+            "new-key",
+            "client retries with a new idempotency key",
+            retried_with_new_key=True,
+            seen=(
+                (
+                    "https://github.com/akash-network/console/pull/3449",
+                    "Customers were charged two or three times: each retry confirmed another PaymentIntent.",
+                ),
+            ),
+        ),
     )
 }
 

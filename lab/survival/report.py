@@ -59,7 +59,20 @@ def in_markdown(results: Results) -> str:
     ]
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     table = (f"| {' | '.join(cells)} |" for cells in rows)
-    return "\n".join([heading(results) + ":", "", *table, "", f"With {versions}.", ""])
+    seen = [
+        f"- **{fault.title}**, [{_issue(address)}]({address}): {what}"
+        for fault in FAULTS.values()
+        for address, what in fault.seen
+    ]
+    return "\n".join(
+        [heading(results) + ":", "", *table, "", f"With {versions}.", "", "Seen in the wild:", "", *seen, ""]
+    )
+
+
+def _issue(address: str) -> str:
+    """A GitHub address as people write it: owner/name#number."""
+    _, _, _, owner, name, _, number = address.split("/")
+    return f"{owner}/{name}#{number}"
 
 
 _LABELS, _COLUMN, _ROW, _TOP, _MARGIN, _GAP = 376, 98, 30, 84, 16, 2

@@ -1,14 +1,18 @@
 """Who survives what: the table's claims, with fewer schedules than `make survival` runs."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from lab.survival.designs import DESIGNS
 from lab.survival.faults import FAULTS
 from lab.survival.libraries import virtual_clock
+from lab.survival.page import PAGE, data_of
+from lab.survival.recording import OURS, PROJECT, record
 from lab.survival.report import PICTURE, README, in_markdown, svg
 from lab.survival.results import RESULTS, Cell, Results, run_all, run_chunk, schedule
+from lab.survival.trial import AMOUNT_MINOR
 from tests.shop.builders import T0
 
 WELL_KNOWN: Mapping[str, tuple[str, str]] = {
@@ -84,3 +88,47 @@ def test_what_is_published_is_what_was_measured() -> None:
         assert row.keys() == {design for design in DESIGNS if fault not in DESIGNS[design].excluded_faults}
         assert all(cell.occurred == cell.schedules for cell in row.values())
         assert (row["onecharge"].double, row["onecharge"].lost) == (0, 0)
+
+
+def paid_at_the_end(recording: Mapping[str, Any]) -> int:
+    """The last figure of the meter, in minor units."""
+    paid_minor: int = recording["steps"][-1][3]
+    return paid_minor
+
+
+def test_the_page_shows_what_was_measured() -> None:
+    """Each cell has the figures of results.json, and a schedule whose ledger says the same; ours charges once."""
+    results, data = Results.of_json(RESULTS.read_text()), data_of(PAGE.read_text())
+    assert data["versions"] == results.versions
+    assert data["cells"].keys() == results.cells.keys()
+    for fault, row in results.cells.items():
+        assert data["cells"][fault].keys() == row.keys()
+        for design, cell in row.items():
+            shown = data["cells"][fault][design]
+            assert (shown["double"], shown["lost"]) == (cell.double, cell.lost)
+            assert paid_at_the_end(shown) == shown["charges"] * AMOUNT_MINOR
+            fails_as = "double" if shown["charges"] > 1 else "lost" if shown["charges"] == 0 else ""
+            assert bool(fails_as) == bool(cell.double or cell.lost)
+            assert not fails_as or getattr(cell, fails_as) > 0
+            if design != OURS:
+                beside = data["beside"][fault][shown["beside"]]
+                assert (beside["charges"], paid_at_the_end(beside)) == (1, AMOUNT_MINOR)
+
+
+def test_the_page_shows_the_code_as_it_is() -> None:
+    """After a change of a design, or of the charge, `--publish` writes the page again."""
+    for design in data_of(PAGE.read_text())["designs"]:
+        assert design["source"]
+        for file, _, text in design["source"]:
+            assert text in (PROJECT / file).read_text(), (design["name"], file)
+
+
+@pytest.mark.parametrize(("fault", "design"), [("crash", "powertools"), ("stripe-down", "fifo"), ("crash", OURS)])
+def test_a_recorded_schedule_is_recorded_again(fault: str, design: str) -> None:
+    """The page is not edited by hand: the same seed gives the same steps."""
+    results, data = Results.of_json(RESULTS.read_text()), data_of(PAGE.read_text())
+    shown = data["cells"][fault][design]
+    again = record(fault, design, results.seed, results.cells[fault][design])
+    assert (again.number, again.charges, again.fault_at) == (shown["number"], shown["charges"], shown["fault_at"])
+    steps = [[seconds, worker, data["texts"][text], paid] for seconds, worker, text, paid, _ in shown["steps"]]
+    assert [[each.seconds, each.worker, each.text, each.paid_minor] for each in again.steps] == steps
