@@ -15,12 +15,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from local.project_files import PROJECT, files_of_the_project
-from local.recipe import Part, RecipeError, edited, load, misfits
+from local.recipe import PARTS, Part, RecipeError, edited, load, misfits
 
 NAME = "onecharge"
 NAME_MAX = 20
-PARTS = ("due_orders", "fifo", "webhook", "console")
-"""What WITHOUT may name."""
 VERBATIM = ("LICENSE", "NOTICE")
 README = "local/new_readme.txt"
 _LINE_MAX = 120
@@ -29,7 +27,7 @@ _MODULE = (
     rf"|{NAME}(?=[.](?:contract|orders|payments|runtime|__init__)\b)"
 )
 """Where the name is that of the Python package; elsewhere it is that of the shop."""
-_NAMES_MODULES = ("tests/unit/test_layout.py", "tests/support/broken_protocol.py")
+_NAMES_MODULES = ("tests/unit/test_layout.py",)
 
 
 def refusal(folder: Path, name: str, without: Iterable[str] = ()) -> str:
@@ -38,6 +36,8 @@ def refusal(folder: Path, name: str, without: Iterable[str] = ()) -> str:
         return f"NAME={name} has to be 2 to {NAME_MAX} letters a-z, digits and hyphens, as NAME=corner-shop"
     if keyword.iskeyword(module := module_name(name)) or importlib.util.find_spec(module):
         return f"NAME={name} is the name of a Python module already"
+    if "refunds" in without:
+        return "WITHOUT=refunds is not possible: docs/guides/leave-out.md says why, and how to offer none"
     if unknown := sorted(set(without) - set(PARTS)):
         return f"WITHOUT={unknown[0]} is not a part; these are: {' '.join(PARTS)}"
     if folder.is_relative_to(PROJECT):

@@ -52,6 +52,19 @@ def load(name: str) -> Part:
     return Part(name=name, **content)
 
 
+def section(part: Part) -> str:
+    """What docs/guides/leave-out.md says of the part."""
+    ids = sorted({name for path, names in part.blocks.items() if path.endswith(".yaml") for name in names})
+    changed = {*part.blocks, *part.cut, *part.swap} - {"template.yaml", "monitoring.yaml"}
+    rows = [
+        ("resources, parameters, alarms", ", ".join(f"`{each}`" for each in ids)),
+        ("files", ", ".join(f"`{each}`" for each in part.delete)),
+        ("changes", f"{len(changed)} other files"),
+    ]
+    table = "\n".join(f"| {name} | {cell} |" for name, cell in rows if cell)
+    return f"## {part.title}: `{part.name}`\n\n{part.says.strip()}\n\n| removes | |\n|---|---|\n{table}\n"
+
+
 @dataclass(frozen=True, order=True)
 class _Edit:
     start: int
@@ -185,3 +198,18 @@ def _of_indented(_: str, lines: list[str], name: str) -> Iterator[tuple[int, int
             last = next((at for at in range(first + 1, len(lines)) if not re.match(deeper, lines[at])), len(lines))
             # The comment above what follows is not part of it.
             yield first, last
+
+
+GUIDE = Path(__file__).parent.parent / "docs/guides/leave-out.md"
+PARTS = ("due_orders", "fifo", "webhook", "console")
+"""What WITHOUT may name."""
+
+
+def guide() -> str:
+    """The guide with the sections of all parts."""
+    written, marker, _ = GUIDE.read_text().partition(" -->\n")
+    return written + marker + "".join(f"\n{section(load(name))}" for name in PARTS)
+
+
+if __name__ == "__main__":
+    GUIDE.write_text(guide())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from local.project_files import files_of_the_project
-from tests.support.harness import PROJECT, load_template
+from tests.support.harness import PROJECT
 
 FILES = [PROJECT / path for path in files_of_the_project()]
 MARKDOWN = [path for path in FILES if path.suffix == ".md"]
@@ -53,15 +53,6 @@ def test_every_path_exists() -> None:
     top = "|".join(sorted({path.relative_to(PROJECT).parts[0] for path in FILES}))
     named = {(path, name) for path in MARKDOWN for name in re.findall(rf"`((?:{top})/[^`\s*…]*)`", path.read_text())}
     assert [(str(path), name) for path, name in sorted(named) if not (PROJECT / name).exists()] == []
-
-
-def test_what_can_be_left_out_exists() -> None:
-    """docs/guides/leave-out.md names resources by their logical ids."""
-    rows = re.findall(r"(?m)^\| resources \| (.+) \|$", (PROJECT / "docs/guides/leave-out.md").read_text())
-    named = set(re.findall(r"`([A-Z]\w+)`", " ".join(rows)))
-    template = load_template()
-    assert named
-    assert named - {*template["Resources"], *template["Parameters"], *template["Conditions"]} == set()
 
 
 def test_what_is_extended_is_where_the_guide_says() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from local.new_project import (
     NAME,
-    PARTS,
     commit,
     make_project,
     module_name,
@@ -18,7 +17,7 @@ from local.new_project import (
     texts_without,
 )
 from local.project_files import PROJECT, files_of_the_project
-from local.recipe import Part, RecipeError, edited, load, misfits
+from local.recipe import GUIDE, PARTS, Part, RecipeError, edited, guide, load, misfits
 
 MADE = "corner-shop"
 ALWAYS = [load("reference"), load("lab")]
@@ -86,6 +85,7 @@ def test_a_folder_that_is_in_use_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_part_is_refused(tmp_path: Path) -> None:
     """With the names of those that are."""
     assert "WITHOUT=taxes is not a part; these are: " in refusal(tmp_path / "new", MADE, ["taxes"])
+    assert "WITHOUT=refunds is not possible" in refusal(tmp_path / "new", MADE, ["refunds"])
     assert refusal(tmp_path / "new", MADE, PARTS) == ""
 
 
@@ -113,6 +113,11 @@ def test_the_recipe_fits_the_code(name: str) -> None:
     """Each instruction finds what it is about."""
     texts = {path: (PROJECT / path).read_text(errors="replace") for path in files_of_the_project()}
     assert list(misfits(load(name), texts)) == []
+
+
+def test_the_guide_says_what_the_recipe_does() -> None:
+    """`python -m local.recipe` writes it."""
+    assert GUIDE.read_text() == guide()
 
 
 def test_parts_combine(tmp_path: Path) -> None:
