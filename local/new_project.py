@@ -27,7 +27,7 @@ _MODULE = (
     rf"|{NAME}(?=[.](?:contract|orders|payments|runtime|__init__)\b)"
 )
 """Where the name is that of the Python package; elsewhere it is that of the shop."""
-_NAMES_MODULES = ("tests/unit/test_layout.py",)
+_NAMES_MODULES = ("tests/unit/test_layout.py", "lab/")
 
 
 def refusal(folder: Path, name: str, without: Iterable[str] = ()) -> str:
@@ -54,7 +54,7 @@ def module_name(name: str) -> str:
 
 def renamed(path: str, text: str, name: str) -> str:
     """The text of this file with this project's name replaced."""
-    text = text.replace(NAME, module_name(name)) if path in _NAMES_MODULES else re.sub(_MODULE, module_name(name), text)
+    text = re.sub(NAME if path.startswith(_NAMES_MODULES) else _MODULE, module_name(name), text)
     return text.replace(NAME, name)
 
 
