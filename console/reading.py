@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -141,14 +140,8 @@ class Reader:
             read = self._read_log(placed - 60, placed + 3600)
             lines = by_order(line for _, _, line in read if line).get(order_id, [])
         told = story(facts)
-        made = timeline(told, lines, hidden_seconds=self._hidden_seconds, pressed=pressed)
+        made = timeline(told, lines, hidden_seconds=around.hidden_seconds, pressed=pressed)
         return OrderSeen(told, made, why_once(lines, told.charges) if told.is_paid else "")
-
-    @cached_property
-    def _hidden_seconds(self) -> int:
-        queue = self.stack.resource("PaymentsQueue")
-        answer = self.stack.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["VisibilityTimeout"])
-        return int(answer["Attributes"]["VisibilityTimeout"])
 
 
 def _stored(order: Mapping[str, Any]) -> Stored:

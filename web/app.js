@@ -60,6 +60,7 @@ async function route({ said = "" } = {}) {
   const nav = accessToken()
     ? [el("a", { href: "#/orders" }, words.ORDERS), button(words.signOut(customerId()), leave, "quiet")]
     : [];
+  if (config.console) nav.push(el("a", { href: config.console }, words.CONSOLE));
   document.getElementById("nav").replaceChildren(...nav);
   if (!accessToken()) return welcomeScreen(screen);
   const [, orders, orderId] = location.hash.slice(1).split("/");

@@ -32,6 +32,7 @@ export const TEST_CARDS = {
 // ---- the screens
 
 export const NAVIGATION = "Shop";
+export const CONSOLE = "Console"; // Of a local run.
 export const SIGN_IN = "Sign in to order";
 export const signOut = (customer) => `Sign out ${customer}`;
 export const BASKET = "Your basket";
