@@ -224,14 +224,25 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
     const make = paymentMethod && (async () => ({ ...body, payment_method: await paymentMethod() }));
     const post = (body, key) => request(config, "POST", "/orders", { body, key });
     try {
-      const { order_id } = await sendOnce(record, make, post, () => openOrder(customer));
+      const { order_id } = await sendOnce(record, make, post, check);
       location.hash = `#/orders/${order_id}`;
     } catch (error) {
       if (error.type === "amount-differs") return route({ said: words.PRICE_CHANGED });
       if (error.type === "probable-duplicate") return refresh();
-      if (openOrder(customer)) await refresh();
+      if (openOrder(customer) || !isInBasket()) await refresh();
       throw error;
     }
+  }
+
+  /** Only what is still in the basket, and was seen at this amount, is ordered: another tab may have ordered it. */
+  function check() {
+    if (openOrder(customer)) throw new Error(words.SETTLE_FIRST);
+    if (!isInBasket() || !place.isConnected) throw new Error(words.BASKET_CHANGED);
+  }
+
+  function isInBasket() {
+    const basket = basketOf(customer);
+    return items.every(({ sku, quantity }) => (basket.get(sku) ?? 0) >= quantity);
   }
 }
 

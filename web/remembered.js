@@ -61,9 +61,9 @@ export function forget({ name, key }) {
 /**
  * Send a request under the record's key, and return the answer: the one it has, or that of the open request sent again,
  * or that of the body which `make` returns; without `make`, nothing new is sent. Throws what `make` and `send` throw,
- * and if there is something `unsettled` that has to be sent again before anything new.
+ * and what `check` throws, which is called before anything new is sent, when no other tab sends.
  */
-export async function sendOnce({ name, key }, make, send, unsettled = () => null) {
+export async function sendOnce({ name, key }, make, send, check = () => {}) {
   const found = read(name);
   // Outside the lock: a card form that is closed meanwhile never answers.
   const body = make && found && !found.answer && !isOpen(found) ? await make() : null;
@@ -72,7 +72,7 @@ export async function sendOnce({ name, key }, make, send, unsettled = () => null
     if (record?.key === key && record.answer) return record.answer;
     if (record?.key !== key || (!body && !isOpen(record))) throw new Error(words.OTHER_TAB);
     if (!isOpen(record)) {
-      if (unsettled()) throw new Error(words.SETTLE_FIRST);
+      check();
       record.bodies.push(body);
       delete record.refused;
       write(record);

@@ -264,6 +264,50 @@ def test_a_tab_that_still_shows_the_basket_does_not_order_it_again(customer: Cus
     assert charged_for_a_postcard(customer, shop, other) == [199]
 
 
+def test_a_tab_that_shows_more_than_is_left_in_the_basket_does_not_order_it_again(
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
+) -> None:
+    """Another tab has ordered the mugs: this one's button is of a basket that has them still."""
+    customer.choose(2)
+    other = customer.second_tab()
+    other.get_by_label("Postcard", exact=True).fill("1")
+    for tab in (customer.page, other):
+        customer.type_card(VISA, tab)
+    customer.page.get_by_role("button", name="Pay €25.00").click()
+    customer.sees("PAID")
+    other.get_by_role("button", name="Pay €26.99").click()
+    other.get_by_text("nothing was ordered").wait_for()
+    assert customer.in_basket(other) == ["1 × Postcard"]
+    assert_one_order_is_paid(shop, new_orders)
+    other.get_by_role("button", name="Pay €1.99").click()
+    customer.sees("PAID", other)
+
+
+def test_a_basket_that_is_changed_while_another_tab_orders_is_not_ordered(
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
+) -> None:
+    """Its button waits for the other tab's answer; the customer sees another amount by then."""
+    customer.choose(2)
+    other = customer.second_tab()
+    other.get_by_label("Postcard", exact=True).fill("1")
+    customer.type_card(VISA)
+    customer.type_card(VISA, other)
+    held: list[Route] = []
+    customer.page.route(
+        ORDERS, lambda route: held.append(route) if route.request.method == "POST" else route.continue_()
+    )
+    customer.page.get_by_role("button", name="Pay €25.00").click()
+    customer.until(lambda: held)
+    with other.expect_response(PAYMENT_METHODS):
+        other.get_by_role("button", name="Pay €26.99").click()
+    other.get_by_label("Postcard", exact=True).fill("2")
+    other.get_by_text("Total €28.98").wait_for()
+    held[0].continue_()
+    customer.sees("PAID")
+    other.get_by_text("nothing was ordered").wait_for()
+    assert_one_order_is_paid(shop, new_orders)
+
+
 def charged_for_a_postcard(customer: Customer, shop: DeployedShop, page: Page | None = None) -> list[int]:
     """What is charged for the order of a basket to which the customer adds a postcard."""
     tab = page or customer.page
