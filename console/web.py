@@ -58,8 +58,8 @@ class Pages:
     refresh_seconds: float
     shop: str = ""
     """The customer's page; empty if it is not known."""
-    done: dict[str, Said] = field(default_factory=dict)
-    """What each button has done last, by its name."""
+    done: dict[tuple[str, str], Said] = field(default_factory=dict)
+    """What each button has done last, by its name and the order whose page says so; "" is the list."""
 
     @property
     def title(self) -> str:
@@ -192,13 +192,14 @@ async def _done(request: Request, name: str, do: Callable[[Mapping[str, str]], t
         return HTMLResponse(pages.page("base.html", problem="The form is not of this page: reload it."), 403)
     try:
         what, shown = await run_in_threadpool(do, form)
-        pages.done[name] = Said(what)
+        said = Said(what)
     except Problem as refused:
-        pages.done[name] = Said(redacted(str(refused)), is_done=False)
+        said = Said(redacted(str(refused)), is_done=False)
         order_id = form.get("order_id", "")
         shown = order_id if re.fullmatch(ORDER_ID_PATTERN, order_id) else None
     except Exception as error:
         return _failed(pages, error)
+    pages.done[name, shown or ""] = said
     return RedirectResponse(f"{f'/orders/{shown}' if shown else '/'}?done={name}", status_code=303)
 
 
@@ -216,7 +217,7 @@ async def _shown(request: Request, name: str, read: Callable[[], Mapping[str, An
     if request.url.path.endswith("/live"):
         return _events(request, name, read)
     pages = _pages(request)
-    said = pages.done.get(request.query_params.get("done", ""))
+    said = pages.done.get((request.query_params.get("done", ""), request.path_params.get("order_id", "")))
     try:
         return HTMLResponse(pages.page(name, said=said, **await run_in_threadpool(read)))
     except Exception as error:

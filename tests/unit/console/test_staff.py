@@ -4,9 +4,10 @@ import json
 from typing import Any
 
 import pytest
+import requests
 import responses
 
-from console.staff import Staff
+from console.staff import Asked, Staff
 from ops.errors import Problem
 from tests.support.operated_stack import OperatedStack
 
@@ -54,6 +55,30 @@ def test_what_is_no_amount_is_refused(staff: Staff, operated: OperatedStack, amo
     operated.place(order_id=ORDER_ID, status="PAID")
     with pytest.raises(Problem, match="is no amount of EUR"):
         staff.refund(ORDER_ID, amount=amount, reason="r", key="k")
+
+
+@pytest.mark.parametrize(
+    "answer", [{"status": 503, "json": {"message": "Service Unavailable"}}, {"body": requests.Timeout()}]
+)
+@responses.activate
+def test_a_refund_whose_answer_got_lost_is_sent_again_under_its_key(
+    staff: Staff, operated: OperatedStack, answer: dict[str, Any]
+) -> None:
+    """It may be stored: until the API has answered, no other refund of the order is sent, from no other tab."""
+    operated.place(order_id=ORDER_ID, status="PAID")
+    responses.post(REFUNDS, **answer)
+    with pytest.raises(Problem, match="send the form below again"):
+        staff.refund(ORDER_ID, amount="5", reason="r", key="first")
+    assert staff.unanswered[ORDER_ID] == Asked(key="first", amount="5", reason="r")
+    with pytest.raises(Problem, match="send that one again first"):
+        staff.refund(ORDER_ID, amount="5", reason="r", key="second")
+    responses.replace(responses.POST, REFUNDS, status=403, json={"message": "Forbidden"})
+    with pytest.raises(Problem, match="Forbidden"):
+        staff.refund(ORDER_ID, amount="5", reason="r", key="first")
+    responses.replace(responses.POST, REFUNDS, status=202, json={"amount": 500, "currency": "EUR"})
+    assert staff.refund(ORDER_ID, amount="5", reason="r", key="first") == "A refund of 5.00 EUR is requested."
+    assert {call.request.headers["Idempotency-Key"] for call in responses.calls} == {"first"}
+    assert staff.unanswered == {}
 
 
 @responses.activate

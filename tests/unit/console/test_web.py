@@ -18,7 +18,7 @@ from console.breaks import BREAKS, LocalBreaks
 from console.experiments import EXPERIMENTS, Experiment, experiment_of
 from console.lines import Line
 from console.reading import OrderSeen, Reader
-from console.staff import Staff
+from console.staff import Asked, Staff
 from console.tally import Seen, Stored
 from console.timeline import timeline
 from console.web import _events, create_app
@@ -84,7 +84,7 @@ class CannedStaff(Staff):
     """Moves no money, and remembers what was asked for."""
 
     def __init__(self) -> None:
-        self.__dict__["asked"] = []
+        self.__dict__.update(asked=[], unanswered={})
 
     def refund(self, order_id: str, **given: str) -> str:
         self.asked.append(given)
@@ -263,6 +263,26 @@ def test_the_staff_refunds_and_cancels_on_an_orders_page() -> None:
     assert staff.asked == [{"amount": "5", "reason": "broken", "key": key}]
     assert key not in client.get(f"/orders/{ORDER_ID}").text
     assert client.post("/staff/pay", data=form, headers=headers).status_code == 404
+
+
+def test_a_refund_whose_answer_got_lost_has_its_form_again() -> None:
+    """With its key: a new one would refund a second time what was stored before the answer got lost."""
+    staff = CannedStaff()
+    staff.unanswered[ORDER_ID] = Asked(key="first", amount="5.00", reason=MARKUP)
+    client = client_of(None, is_local=False, staff=staff)
+    page = client.get(f"/orders/{ORDER_ID}").text
+    assert re.findall(r'name="(key|amount)"[^>]* value="([^"]+)"', page) == [("key", "first"), ("amount", "5.00")]
+    assert 'value="&lt;script&gt;' in page
+    assert 'value="first"' not in client.get(f"/orders/ord_{'b' * 32}").text
+
+
+def test_what_was_done_to_an_order_is_said_of_no_other() -> None:
+    """In another tab: who reads there that a refund was refused makes it again."""
+    client = client_of(None, is_local=False, staff=CannedStaff())
+    form = {"token": token_in(client.get(f"/orders/{ORDER_ID}").text), "order_id": ORDER_ID, "reason": "r"}
+    client.post("/staff/cancel", data=form, headers={"Origin": f"http://{HOST}"})
+    assert "the order is paid" in client.get(f"/orders/{ORDER_ID}?done=cancel").text
+    assert "the order is paid" not in client.get(f"/orders/ord_{'b' * 32}?done=cancel").text
 
 
 @pytest.mark.parametrize(
