@@ -5,7 +5,7 @@ from enum import IntEnum
 import stripe
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
-from onecharge.payments.stripe_responses import classify
+from onecharge.payments.stripe_responses import LookupInconclusive, classify
 from onecharge.runtime.checkpoints import ConcurrentRun
 from onecharge.runtime.dynamodb import ReadsThrottled
 
@@ -47,6 +47,8 @@ def problem_of(error: Exception) -> Problem | None:
             return Problem("DynamoDB throttles our reads: run it again later")
         case stripe.StripeError():
             return Problem(stripe_line(error))
+        case LookupInconclusive():
+            return Problem("Stripe has more to show than was read: run this again later", ExitStatus.FOUND)
     return None
 
 

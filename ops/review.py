@@ -33,6 +33,7 @@ from aws_lambda_powertools import Logger
 from onecharge.contract.money import as_money
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.orders.card_numbers import holds_card_number
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import CANCEL_IN_REVIEW, CANCEL_UNPAID, RETRY, Transition
@@ -93,19 +94,16 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     if arguments.review_command == "list":
         return _list(stack)
     reason = reason_of(arguments.reason)
-    try:
-        if arguments.resolution in list(RefundResolution):
-            return _resolve_refund(stack, arguments, reason)
-        done, what = resolve(
-            arguments.order,
-            Resolution(arguments.resolution),
-            reason,
-            reviews_of(stack),
-            chosen=arguments.payment_intent,
-            is_dry_run=not arguments.yes,
-        )
-    except LookupInconclusive:
-        raise Problem("Stripe has more to show than was read: run this again later", ExitStatus.FOUND) from None
+    if arguments.resolution in list(RefundResolution):
+        return _resolve_refund(stack, arguments, reason)
+    done, what = resolve(
+        arguments.order,
+        Resolution(arguments.resolution),
+        reason,
+        reviews_of(stack),
+        chosen=arguments.payment_intent,
+        is_dry_run=not arguments.yes,
+    )
     return _report({"order_id": arguments.order, "resolution": arguments.resolution, "reason": reason}, what, done=done)
 
 
@@ -114,6 +112,8 @@ def reason_of(text: str) -> str:
     reason = " ".join(text.split())
     if not reason or len(reason) > REASON_MAX:
         raise Problem(f"a reason is a sentence of 1 to {REASON_MAX} characters: it is kept on the row")
+    if holds_card_number(reason):
+        raise Problem("the reason has what looks like a card number, which is kept nowhere: leave it out")
     return reason
 
 

@@ -131,3 +131,25 @@ def test_an_order_that_has_ended_is_not_canceled(staff: Staff, operated: Operate
     for reason in ("", " ", "x" * 501):
         with pytest.raises(Problem, match="a reason is a sentence"):
             staff.refund(ORDER_ID, amount="", reason=reason, key="k")
+
+
+@pytest.mark.parametrize("card", ["4242424242424242", "4242 4242 4242 4242"])
+def test_a_reason_with_a_card_number_is_refused_and_not_repeated(
+    staff: Staff, operated: OperatedStack, card: str
+) -> None:
+    """It would be kept on the row, where nothing else holds one."""
+    operated.place(order_id=ORDER_ID)
+    with pytest.raises(Problem, match="card number") as refused:
+        staff.cancel(ORDER_ID, reason=f"paid with {card}")
+    assert card not in str(refused.value)
+    assert operated.order(ORDER_ID).canceled_by == {}
+
+
+def test_a_reason_is_as_long_as_the_api_takes_it_with_the_callers_name(
+    staff: Staff, operated: OperatedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a deployed stack the caller's ARN follows it: what is too long is said here, and not as a wrong amount."""
+    operated.place(order_id=ORDER_ID, status="PAID")
+    monkeypatch.setattr(type(operated.stack), "is_local", False)
+    with pytest.raises(Problem, match="a reason is a sentence"):
+        staff.refund(ORDER_ID, amount="", reason="x" * 490, key="k")

@@ -13,6 +13,7 @@ import pytest
 import stripe
 from botocore.exceptions import ClientError, NoCredentialsError, NoRegionError
 
+from onecharge.payments.stripe_responses import LookupInconclusive
 from ops import command_line, connection
 from ops.__main__ import run
 from ops.connection import Stack, connect
@@ -162,6 +163,15 @@ def test_what_a_person_can_fix_is_one_line(tried: Any, capsys: pytest.CaptureFix
         out, err = capsys.readouterr()
         assert (out, line in err, err.count("\n")) == ("", True, 1), err
         assert "sk_test_x" not in err
+
+
+def test_a_lookup_that_shows_too_much_is_one_line_of_every_command(
+    tried: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is decided: `review resolve` says so, and so does the console's form, which cancels as it does."""
+    tried.answer = LookupInconclusive()
+    assert command_line.main([*DEPLOYED, "try"]) == ExitStatus.FOUND
+    assert "run this again later" in capsys.readouterr().err
 
 
 def test_a_defect_of_ours_shows_where_it_is(tried: Any) -> None:
