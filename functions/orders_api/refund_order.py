@@ -42,8 +42,8 @@ class RefundRequest(BaseModel):
 
     amount: AmountMinor | None = None
     """None refunds all that is left."""
-    reason: Annotated[str, Field(min_length=1, max_length=500)] | None = None
-    """Why, for the staff: `explain` and the console show it, and no customer does."""
+    reason: Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")] | None = None
+    """Why, in one line, for the staff: `explain` and the console show it, and no customer does."""
 
 
 class RefundView(ResponseModel):

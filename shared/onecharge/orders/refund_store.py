@@ -73,7 +73,7 @@ class OrderRefundStore:
         return StoredRefund.from_item(answer["Item"]) if "Item" in answer else None
 
     def of_order(self, order_id: str) -> list[StoredRefund]:
-        """The order's refunds, the oldest first; at most one page of DynamoDB (1 MB), which is thousands."""
+        """The order's refunds, the oldest first; at most one page of DynamoDB (1 MB), which is hundreds."""
         answer = self.client.query(
             TableName=self.table,
             KeyConditionExpression="order_id = :order_id",
