@@ -27,20 +27,24 @@ def contents(project: Path) -> dict[str, str]:
 
 def deploy_what_changes(stack: Stack, deployed: Mapping[str, str], say: Callable[[str], object]) -> NoReturn:
     """Deploy what differs from `deployed`, and go on until Ctrl-C."""
-    seen = deployed
+    seen = tried = deployed
     while True:
         time.sleep(1)
-        last, seen = seen, contents(PROJECT)
-        if seen == deployed or seen != last:  # An editor may still be saving.
+        try:
+            last, seen = seen, contents(PROJECT)
+        except FileNotFoundError:  # An editor, or git, is replacing it.
+            continue
+        if seen in (deployed, tried) or seen != last:  # An editor may still be saving.
             continue
         changed = [name for name, content in seen.items() if content != deployed.get(name)]
-        deployed = seen
+        deployed = tried = seen
         if restart := [name for name in changed if name in _AT_START]:
             say(f"{', '.join(restart)} changed: to deploy it, press Ctrl-C, and start this again")
         try:
             if published := deploy(stack, changed, PROJECT):
                 say(f"{', '.join(changed)} changed: {', '.join(published)} published")
         except subprocess.CalledProcessError as failed:
+            deployed = {**seen, **dict.fromkeys(changed, "")}  # Which of them were published is not known.
             say(f"{', '.join(changed)} changed, and is not published:\n{failed.stdout.strip()}")
 
 

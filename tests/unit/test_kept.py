@@ -76,3 +76,57 @@ def test_a_change_is_deployed_once_it_is_complete(tmp_path: Path, monkeypatch: p
         "functions/charge_order changed, and is not published:\nSyntaxError",
         "functions/charge_order changed: charge_order published",
     ]
+
+
+def test_what_was_not_published_is_published_with_the_next_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two changes cannot be built: nothing after it was published. Undone, it is, with the other."""
+    app, shared = tmp_path / "functions/charge_order/app.py", tmp_path / "shared/events.py"
+    for path in (app, shared):
+        path.parent.mkdir(parents=True)
+        path.write_text("first")
+    steps = iter([{app: "broken", shared: "second"}, {}, {}, {app: "first"}, {}, {}])
+    tried = list[set[str]]()
+
+    def save_the_next(_: float) -> None:
+        saved = next(steps, None)
+        if saved is None:
+            raise Stopped
+        for path, text in saved.items():
+            path.write_text(text)
+
+    def deploy(_: object, changed: Collection[str], project: Path) -> list[str]:
+        tried.append(set(changed))
+        if app.read_text() == "broken":
+            raise subprocess.CalledProcessError(1, "build.py", output="SyntaxError")
+        return ["charge_order"]
+
+    monkeypatch.setattr(changes, "PROJECT", tmp_path)
+    monkeypatch.setattr(changes, "deploy", deploy)
+    monkeypatch.setattr("time.sleep", save_the_next)
+    stack: Any = None
+    with pytest.raises(Stopped):
+        deploy_what_changes(stack, contents(tmp_path), list[str]().append)
+    assert tried == [{"functions/charge_order", "shared"}] * 2
+
+
+def test_a_file_that_is_gone_while_it_is_read_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editor replaces files, and git a whole branch of them: the next look sees what is there."""
+    second = {"shared": "second"}
+    looks = iter(list[Exception | dict[str, str]]([FileNotFoundError(), second, second]))
+    deployed = list[Collection[str]]()
+
+    def look(_: Path) -> dict[str, str]:
+        seen = next(looks, None)
+        if isinstance(seen, dict):
+            return seen
+        raise seen or Stopped
+
+    monkeypatch.setattr(changes, "contents", look)
+    monkeypatch.setattr(changes, "deploy", lambda _stack, changed, _project: deployed.append(changed))
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    stack: Any = None
+    with pytest.raises(Stopped):
+        deploy_what_changes(stack, {"shared": "first"}, list[str]().append)
+    assert deployed == [["shared"]]
