@@ -2,8 +2,9 @@
 
 It shows what `explain` knows and what the functions logged. A deployed stack's console only reads, with your
 credentials, and needs logs:FilterLogEvents and dynamodb:BatchGetItem besides explain's permissions. With --yes it also
-refunds, through the API with a token of `token --scope onecharge/refund`, and cancels, as `review resolve` does. `make
-local` runs one of the local stack, which does both, with buttons that break it.
+refunds, through the API with a token of `token --scope onecharge/refund`, and cancels, as `review resolve` does. It
+asks for no password: with --yes, run it only on a machine that nobody else logs in to. `make local` runs one of the
+local stack, which does both, with buttons that break it.
 """
 
 import time

@@ -225,7 +225,8 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
     const post = (body, key) => request(config, "POST", "/orders", { body, key });
     try {
       const { order_id } = await sendOnce(record, make, post, check);
-      location.hash = `#/orders/${order_id}`;
+      // Another customer may have signed in meanwhile.
+      if (customerId() === customer) location.hash = `#/orders/${order_id}`;
     } catch (error) {
       if (error.type === "amount-differs") return route({ said: words.PRICE_CHANGED });
       if (error.type === "probable-duplicate") return refresh();
