@@ -55,7 +55,8 @@ def module_name(name: str) -> str:
 def renamed(path: str, text: str, name: str) -> str:
     """The text of this file with this project's name replaced."""
     text = re.sub(NAME if path.startswith(_NAMES_MODULES) else _MODULE, module_name(name), text)
-    return text.replace(NAME, name)
+    # Customers read it as words.
+    return text.replace(NAME, name).replace(NAME.capitalize(), name.replace("-", " ").capitalize())
 
 
 def without_what_is_gone(path: str, markdown: str, is_gone: Callable[[str], bool], commands: set[str]) -> str:

@@ -49,6 +49,7 @@ def test_it_needs_nothing_that_was_left_out(made: Path) -> None:
     run([sys.executable, "-m", "ruff", "check", "--no-cache", "."], made)
     run([sys.executable, "-m", "ruff", "format", "--check", "--no-cache", "."], made)
     assert f"from {module_name(MADE)}.contract" in (made / "functions/orders_api/place_order.py").read_text()
+    assert 'SHOP = "Corner shop"' in (made / "web/words.js").read_text()
     assert f"!Sub {MADE}/${{AWS::StackName}}" in (made / "template.yaml").read_text()
 
 
