@@ -27,7 +27,7 @@ pip_install = $(PY) -m pip --python $(1)/bin/python install --quiet --no-deps --
 
 .PHONY: help install demo local unit test deploy undeploy e2e deployed-check nightly check format lint types validate scan sbom parity openapi record sam-local requirements new clean
 
-USE := demo local new deploy deployed-check undeploy
+USE := install demo local new deploy deployed-check undeploy
 PROVE := test nightly e2e parity specification simulate mutants experiments survival bench costs
 help: ## Say what can be made: to use it, to change it, to prove it.
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' -v use=' $(USE) ' -v prove=' $(PROVE) ' ' \

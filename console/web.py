@@ -189,7 +189,7 @@ async def _done(request: Request, name: str, do: Callable[[Mapping[str, str]], t
     pages = _pages(request)
     form = await form_of(request, pages.token)
     if form is None:
-        return HTMLResponse(pages.page("base.html", problem="The form is not of this page: reload it."), 403)
+        return HTMLResponse(pages.page("base.html", problem="This form is out of date: reload the page."), 403)
     try:
         what, shown = await run_in_threadpool(do, form)
         said = Said(what)

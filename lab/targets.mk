@@ -15,7 +15,7 @@ mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other:
 experiments: install ## Do the console's ten experiments with two usual workers beside ours: five minutes; WRITE=1 keeps the table.
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.experiments $(if $(WRITE),--write)
 
-survival: $(VENV)/.dev ## Who survives what: onecharge and the designs copied most [SCHEDULES=10000] [SEED=1]; WRITE=1 keeps the table.
+survival: $(VENV)/.dev ## Show which designs survive which faults: onecharge and the designs copied most [SCHEDULES=10000] [SEED=1]; WRITE=1 keeps the table.
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.survival $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(if $(WRITE),--write)
 

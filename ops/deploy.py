@@ -44,7 +44,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     if missing := _missing(stack):
         raise Problem(
             "\n  ".join(
-                ("what is missing to deploy; STACK stands after `make deploy`, the rest in the environment:", *missing)
+                ("what is missing to deploy; all but STACK stands in the environment:", *missing)
             )
         )
     account = account_of(stack, arguments)
