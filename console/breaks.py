@@ -37,19 +37,14 @@ _DOWN_SECONDS = 60
 _CUSTOMER = "cus_console"
 
 
-def _local_stack(stack_json: str | None) -> LocalStack:
+def local_stack(stack_json: str | None) -> LocalStack:
+    """Where everything of the local stack is; `stack_json` as `--stack`."""
     given = json.loads(Path(stack_json if stack_json and stack_json != "local" else STACK_JSON).read_text())
     return LocalStack(**given)
 
 
-def local_shop(stack_json: str | None) -> str:
-    """The address of the customer's page."""
-    return _local_stack(stack_json).page_url
-
-
-def local_staff(ops: Stack, stack_json: str | None) -> Staff:
+def local_staff(ops: Stack, stack: LocalStack) -> Staff:
     """The staff of a local stack, whose issuer asks for no password."""
-    stack = _local_stack(stack_json)
     return Staff(ops, stack.api_url, lambda: stack.issuer.token("staff", SCOPE))
 
 
@@ -108,9 +103,8 @@ class LocalBreaks:
     """When Stripe answers again, in epoch seconds; in the past unless it is down."""
 
     @classmethod
-    def of(cls, ops: Stack, stack_json: str | None) -> "LocalBreaks | None":
+    def of(cls, ops: Stack, stack: LocalStack) -> "LocalBreaks | None":
         """None if its Stripe is no stand-in: nothing of it can be broken."""
-        stack = _local_stack(stack_json)
         try:
             stack.stripe.faults_met()
         except OSError:

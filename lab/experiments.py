@@ -9,7 +9,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,19 +30,21 @@ ACCOUNTS = {**{worker.account: worker.title for worker in USUAL_WORKERS}, OURS: 
 """The design behind each account at Stripe."""
 _SETTLE_SECONDS, _IDLE_POLLS = 500, 8
 
+_DOWN = ["down"]
+"""It disturbs all others, so it comes after them."""
 _PRESSED: Mapping[int, Sequence[str]] = {
     1: ["place"],
     2: ["five"],
     3: ["lose"],
     4: ["500"],
     5: ["kill"],
+    6: _DOWN,
     7: ["place", "day"],
     8: ["place", "row"],
     9: ["place", "webhook", "dlq"],
     10: ["kill", "again", "row", "dlq"],  # Of all surprises, one that can be repeated.
-    6: ["down"],  # It disturbs all others, so it comes after them.
 }
-EXPERIMENTS = {each.title: _PRESSED[each.number] for number in _PRESSED for each in CONSOLE if each.number == number}
+EXPERIMENTS = {each.title: _PRESSED[each.number] for each in CONSOLE}
 """By title, the buttons that are pressed for one order, one after the other."""
 
 
@@ -55,11 +57,29 @@ class Outcome:
     """By account."""
 
 
-def run(breaks: LocalBreaks, on_progress: Callable[[str], object] = lambda _: None) -> Iterator[Outcome]:
-    """Do all of them on a running stack, and count. Raises Problem if a button cannot be pressed."""
-    *alone, last = EXPERIMENTS
-    for titles in alone, [last]:
-        orders: dict[str, str] = {}
+def run(work_dir: Path, on_progress: Callable[[str], object] = lambda _: None) -> list[Outcome]:
+    """Do all of them on a stack of their own, and count. Raises StartupError; Problem if a button cannot be pressed."""
+    with running_stack(work_dir=work_dir, webhooks_by_themselves=True, on_progress=on_progress) as stack:
+        stack_json = work_dir / "stack.json"
+        stack_json.write_text(stack.as_json())
+        deploy_usual_workers(stack)
+        breaks = LocalBreaks.of(connect(str(stack_json)), stack)
+        assert breaks, "the local stack's Stripe is the stand-in"
+        orders = _press(breaks, on_progress)
+        ledger = stack.stripe.ledger()
+    return [
+        Outcome(title, {account: len(ledger.charges_of(orders[title], account)) for account in ACCOUNTS})
+        for title in EXPERIMENTS
+    ]
+
+
+def _press(breaks: LocalBreaks, on_progress: Callable[[str], object]) -> dict[str, str]:
+    """Press all buttons, and wait for what they cause; returns the order of each experiment."""
+    orders: dict[str, str] = {}
+    for titles in (
+        [title for title, buttons in EXPERIMENTS.items() if buttons is not _DOWN],
+        [title for title, buttons in EXPERIMENTS.items() if buttons is _DOWN],
+    ):
         for presses in range(max(len(EXPERIMENTS[title]) for title in titles)):
             for title in titles:
                 if presses < len(EXPERIMENTS[title]):
@@ -69,9 +89,7 @@ def run(breaks: LocalBreaks, on_progress: Callable[[str], object] = lambda _: No
                     orders[title] = str(order_id)
             on_progress("waiting until every message is worked off")
             _settle(breaks)
-        ledger = breaks.stack.stripe.ledger()
-        for title, order_id in orders.items():
-            yield Outcome(title, {account: len(ledger.charges_of(order_id, account)) for account in ACCOUNTS})
+    return orders
 
 
 def _settle(breaks: LocalBreaks) -> None:
@@ -85,14 +103,9 @@ def _settle(breaks: LocalBreaks) -> None:
         time.sleep(0.5)
 
 
-def _in_order(outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
-    """As the console numbers them."""
-    return (outcome for each in CONSOLE for outcome in outcomes if outcome.title == each.title)
-
-
 def in_markdown(outcomes: Sequence[Outcome]) -> str:
     rows = [["charges of one order", *ACCOUNTS.values()], ["---", *["---:"] * len(ACCOUNTS)]]
-    for each in _in_order(outcomes):
+    for each in outcomes:
         counts = [each.charges[account] for account in ACCOUNTS]
         rows.append([each.title, *(str(count) if count == 1 else f"**{count}**" for count in counts)])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
@@ -100,7 +113,7 @@ def in_markdown(outcomes: Sequence[Outcome]) -> str:
 
 def _for_the_terminal(outcomes: Sequence[Outcome]) -> Table:
     table = Table("charges of one order", *ACCOUNTS.values())
-    for each in _in_order(outcomes):
+    for each in outcomes:
         counts = (each.charges[account] for account in ACCOUNTS)
         table.add_row(each.title, *(f"[{'green' if count == 1 else 'bold red'}]{count}" for count in counts))
     return table
@@ -108,17 +121,8 @@ def _for_the_terminal(outcomes: Sequence[Outcome]) -> Table:
 
 def program(console: Console, *, writes: bool) -> int:
     """Returns 1 if onecharge has charged an order not exactly once."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        console.status("starting") as status,
-        running_stack(work_dir=Path(folder), webhooks_by_themselves=True, on_progress=status.update) as stack,
-    ):
-        stack_json = Path(folder) / "stack.json"
-        stack_json.write_text(stack.as_json())
-        deploy_usual_workers(stack)
-        breaks = LocalBreaks.of(connect(str(stack_json)), str(stack_json))
-        assert breaks, "the local stack's Stripe is the stand-in"
-        outcomes = list(run(breaks, status.update))
+    with tempfile.TemporaryDirectory() as folder, console.status("starting") as status:
+        outcomes = run(Path(folder), status.update)
     console.print(_for_the_terminal(outcomes))
     if writes:
         write_table(PROJECT / "README.md", in_markdown(outcomes))

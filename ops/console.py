@@ -27,15 +27,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Serve until Ctrl-C. Raises Problem."""
     # No other command needs a web server.
-    from console.breaks import LocalBreaks, local_shop, local_staff
+    from console.breaks import LocalBreaks, local_stack, local_staff
     from console.serve import serve
     from console.staff import Staff
 
-    breaks = LocalBreaks.of(stack, arguments.stack) if stack.is_local else None
+    breaks: LocalBreaks | None = None
     staff: Staff | None = None
-    shop = local_shop(arguments.stack) if stack.is_local else ""
+    shop = ""
     if stack.is_local:
-        staff = local_staff(stack, arguments.stack)
+        local = local_stack(arguments.stack)
+        breaks, staff, shop = LocalBreaks.of(stack, local), local_staff(stack, local), local.page_url
     elif arguments.yes:
         staff = Staff.of_deployed(stack)
     since = time.time() - arguments.minutes * 60

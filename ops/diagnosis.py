@@ -186,17 +186,12 @@ def _pending(facts: Facts, payment: Payment) -> Finding:
         f"Stripe said: {message}" if message else "",
     ]
     detail = "; ".join(filter(None, seen))
+    delivered_at = schedule.next_delivery(payment, facts.hidden_seconds)
     if payment.refused_at is not None:
-        until = (
-            payment.refused_at
-            + REFUSED_SECONDS
-            + schedule.next_delivery(payment, facts.hidden_seconds)
-            - payment.claimed_at
-        )
+        until = payment.refused_at + REFUSED_SECONDS + delivered_at - payment.claimed_at
         return broken(Diagnosis.REQUEST_REFUSED, detail, Move("charge_order", until))
     if facts.now < schedule.unattended_at(payment):
-        until = schedule.next_delivery(payment, facts.hidden_seconds)
-        delivery = Move("charge_order, when its message is delivered again", until)
+        delivery = Move("charge_order, when its message is delivered again", delivered_at)
         return waits(Diagnosis.BACKING_OFF, detail, delivery)
     if facts.order is None or facts.order.status not in WAITING:
         return broken(Diagnosis.ABANDONED, detail, fix="the order does not wait: see what else is found")

@@ -4,11 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from console.breaks import BREAKS, LocalBreaks
+from console.breaks import BREAKS
 from lab.experiments import EXPERIMENTS, OURS, run
-from local.stack import running_stack
-from local.usual import deploy_usual_workers
-from ops.connection import connect
 from tests.support.harness import PROJECT
 
 
@@ -30,13 +27,7 @@ def test_readme_has_each_experiment_and_one_charge_of_ours() -> None:
 @pytest.mark.nightly
 def test_onecharge_charges_each_order_once(tmp_path: Path) -> None:
     """Beside it the usual workers charge every order at least once, and that of the killed worker twice."""
-    with running_stack(work_dir=tmp_path, webhooks_by_themselves=True) as stack:
-        deploy_usual_workers(stack)
-        stack_json = tmp_path / "stack.json"
-        stack_json.write_text(stack.as_json())
-        breaks = LocalBreaks.of(connect(str(stack_json)), str(stack_json))
-        assert breaks
-        outcomes = {each.title: each.charges for each in run(breaks)}
+    outcomes = {each.title: each.charges for each in run(tmp_path)}
     assert {title: charges[OURS] for title, charges in outcomes.items()} == dict.fromkeys(EXPERIMENTS, 1)
     assert all(min(charges.values()) >= 1 for charges in outcomes.values())
     assert outcomes["A worker is killed"] == {"acct_naive": 2, "acct_powertools": 2, OURS: 1}

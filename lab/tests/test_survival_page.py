@@ -1,6 +1,5 @@
 """docs/survival.html in a browser, opened as a file: it says who paid what."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,18 +8,14 @@ from playwright.sync_api import Browser, Page
 from lab.survival.page import PAGE
 from lab.survival.recording import OURS
 from lab.survival.results import RESULTS, Results
-from tests.support.browser import AXE, chromium, running_browser
+from tests.support.browser import AXE, browser_of_a_test
 
 RESULTS_SHOWN = Results.of_json(RESULTS.read_text())
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = chromium()
-    if program is None and not os.environ.get("CI"):
-        pytest.skip("there is no Chromium on PATH")
-    assert program, "in CI the tests in a browser have to run"
-    with running_browser(program) as running:
+    with browser_of_a_test() as running:
         yield running
 
 

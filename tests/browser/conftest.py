@@ -1,24 +1,19 @@
 """A customer in a real browser, on a deployed stack; skipped without a Chromium, which in CI has to be there."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser
 
 from local.stack import Stack
-from tests.support.browser import Customer, chromium, running_browser
+from tests.support.browser import Customer, browser_of_a_test
 from tests.support.deployed_shop import DeployedShop
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Playwright leaves its event loop running in this thread: it ends before another module's tests begin."""
-    program = chromium()
-    if program is None and not os.environ.get("CI"):
-        pytest.skip("there is no Chromium on PATH, and npm could not bring one: install chromium, and run this again")
-    assert program, "in CI the tests in a browser have to run"
-    with running_browser(program) as running:
+    with browser_of_a_test() as running:
         yield running
 
 

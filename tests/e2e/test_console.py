@@ -26,9 +26,9 @@ class Page:
         stack_json = folder / "stack.json"
         stack_json.write_text(stack.as_json())
         ops = connect(str(stack_json))
-        breaks = LocalBreaks.of(ops, str(stack_json))
+        breaks = LocalBreaks.of(ops, stack)
         assert breaks is not None
-        staff = local_staff(ops, str(stack_json))
+        staff = local_staff(ops, stack)
         app = create_app(Reader(ops, time.time()), hosts=[HOST], breaks=breaks, staff=staff)
         self.http = TestClient(app, base_url=f"http://{HOST}")
 

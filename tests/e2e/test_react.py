@@ -57,7 +57,7 @@ def test_the_guide_works_as_it_is_written(reader: Reader, stack: Stack, shop: De
     """A paid order has two events and is shipped once; a customer who does not confirm gets a mail with the link."""
     alice = DeployedShop(stack, customer="alice")
     paid, waiting = shop.placed("pm_card_visa", "PAID"), alice.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
-    breaks = LocalBreaks.of(connect(str(reader.stack_json)), str(reader.stack_json))
+    breaks = LocalBreaks.of(connect(str(reader.stack_json)), stack)
     assert breaks is not None
     [label] = [each.label for each in breaks.buttons if each.name == "row"]
     assert f'press "{label}"' in (PROJECT / "docs/guides/react.md").read_text()

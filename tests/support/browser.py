@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from local.stack import PROJECT, Stack
@@ -51,6 +52,17 @@ def running_browser(program: Path) -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def browser_of_a_test() -> Iterator[Browser]:
+    """A browser without a window; without a Chromium the test is skipped, but in CI one has to be there."""
+    program = chromium()
+    if program is None and not os.environ.get("CI"):
+        pytest.skip("there is no Chromium on PATH, and npm could not bring one: install chromium, and run this again")
+    assert program, "in CI the tests in a browser have to run"
+    with running_browser(program) as running:
+        yield running
 
 
 class Customer:
