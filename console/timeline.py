@@ -381,4 +381,5 @@ def _tells(line: Line, event: Event) -> bool:
     told = line.verb if line.message == STRIPE_REQUEST else line.message
     # A day may have passed for the order since: by a button.
     is_near = abs(line.at - event.at) <= SAME_SECONDS or event.logged == _PLACED
-    return told.startswith(event.logged) and is_near
+    is_of_it = line.fields.get("refund_id") == event.details.get("refund_id")
+    return told.startswith(event.logged) and is_near and is_of_it

@@ -408,6 +408,22 @@ def test_a_refunds_timeline_is_in_the_order_of_time_and_says_its_amount() -> Non
     assert [(each.lane, each.what) for each in without] == [with_lines[0], with_lines[2], with_lines[4]]
 
 
+def test_a_refund_whose_line_is_not_logged_yet_is_shown_beside_another_one() -> None:
+    """In the same second: the line of the one does not tell the other."""
+    facts = refunded()
+    [one] = facts.refunds
+    assert one.requested
+    other_id = REFUND_ID.replace("b", "d")
+    other = replace(one, refund_id=other_id, requested=one.requested.model_copy(update={"refund_id": other_id}))
+    told = story(replace(facts, refunds=[one, other]))
+    line = powertools(40.2, "refund requested", service="orders_api", worker="api", refund_id=REFUND_ID)
+    requested = [each.what for each in timeline(told, lines_of(line)).moments if "was requested" in each.what]
+    assert sorted(requested) == [
+        "rfd_bbbb… was requested: 5.00 EUR, by me: a cup was broken",
+        "rfd_dddd… was requested: 5.00 EUR, by me: a cup was broken",
+    ]
+
+
 def test_a_replay_is_marked_and_a_wait_says_why() -> None:
     """The answer was lost, the order waits, and the same key has the stored answer replayed."""
     lost = request(
