@@ -354,7 +354,7 @@ def _of_event(event: Event, lines: Sequence[Line], workers: Mapping[str, str]) -
         # Its second begins before what caused it, and ends before the webhook that reports it.
         reported = (line.at - 0.0002 for line in lines if line.service == "stripe_webhook" and line.at > at)
         at = min([at + 0.999, *reported])
-    if event.where == "refunds":
+    if event.logged.endswith(" finalized"):
         at += 0.9995  # After what Stripe did in the same second.
     what = short(event.what)
     if event.logged in (CONFIRM, REFUND):

@@ -59,12 +59,16 @@ class IntentFacts:
     disputes: Sequence[stripe.Dispute] = ()
 
     @property
+    def refunded_minor(self) -> int:
+        """The sum of the refunds that have not failed."""
+        return sum(each.amount for each in self.refunds if each.status not in ("failed", "canceled"))
+
+    @property
     def is_returned(self) -> bool:
         """In full, by refunds that have not failed, or by a dispute that is lost."""
         if any(each.status == LOST for each in self.disputes):
             return True
-        kept = [each.amount for each in self.refunds if each.status not in ("failed", "canceled")]
-        return sum(kept) >= self.intent.amount_minor
+        return self.refunded_minor >= self.intent.amount_minor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,10 +155,15 @@ class Facts(Surroundings):
 
 
 def order_id_of_reference(stack: Stack, given: str) -> str:
-    """The order that an order id, the beginning of one or a PaymentIntent's id means. Raises Problem."""
+    """The order that is meant by its id, the id's beginning (`ord_` may be omitted) or a PaymentIntent's id.
+
+    Raises Problem.
+    """
     given = given.rstrip("….")
     if re.match(ORDER_ID_PATTERN, given):
         return given
+    if re.fullmatch(r"[0-9a-f]{4,32}", given):
+        return order_id_of_reference(stack, f"ord_{given}")
     if re.fullmatch(r"ord_[0-9a-f]{1,31}", given):
         return _order_id_beginning(stack, given)
     if not re.fullmatch(r"pi_\w+", given):

@@ -22,6 +22,11 @@ from ops.resolver import RECORD
 
 CREATE, CONFIRM, REFUND = "create", "confirm", "refund"
 """Requests to Stripe, as `Event.logged` names them."""
+_WITHIN_A_SECOND = (
+    *("order placed", "attempt made", "cancellation requested", "payment claimed", CREATE, CONFIRM, ""),
+    *("payment finalized", "refund requested", REFUND, "refund finalized"),
+)
+"""`Event.logged`, causes before effects: rows and Stripe's objects have whole seconds."""
 
 
 class Tone(StrEnum):
@@ -67,7 +72,7 @@ class Story:
     """When it is told, in epoch seconds."""
     states: Sequence[State]
     events: Sequence[Event]
-    """The earliest first; within a second in the order of the data flow."""
+    """The earliest first; within a second, causes before effects."""
     findings: Sequence[Finding]
     """What a person has to do comes first, then what it waits for, and until when."""
     charges: int | None
@@ -92,7 +97,7 @@ def story(facts: Facts) -> Story:
         order_id=facts.order_id,
         now=facts.now,
         states=list(_states(facts)),
-        events=sorted(events, key=lambda event: int(event.at)),
+        events=sorted(events, key=lambda event: (int(event.at), _WITHIN_A_SECOND.index(event.logged))),
         findings=diagnose(facts),
         charges=None if facts.stripe.failure else len(charges),
         is_paid=facts.order is not None and facts.order.status is OrderStatus.PAID,
@@ -114,8 +119,12 @@ def _states(facts: Facts) -> Iterator[State]:
     else:
         yield State("payments", "no row")
     for each in facts.stripe.intents:
-        money = f"{as_money(each.intent.amount_minor, each.intent.currency)}, generation {each.intent.generation}"
-        yield State(each.intent.payment_intent_id, each.intent.status, money)
+        money = as_money(each.intent.amount_minor, each.intent.currency)
+        more = f"{money}, generation {each.intent.generation}"
+        if refunded := each.refunded_minor:
+            some = f"refunded {as_money(refunded, each.intent.currency)} of {money}"
+            more += f", {'fully refunded' if refunded >= each.intent.amount_minor else some}"
+        yield State(each.intent.payment_intent_id, each.intent.status, more)
     if not facts.stripe.intents:
         yield State("stripe", "unknown" if facts.stripe.failure else "no PaymentIntent")
     for refund in facts.refunds:

@@ -13,6 +13,7 @@ from console.lines import STRIPE_REQUEST, TIMED_OUT, Line, by_order, line_of
 from console.tally import Seen, Stored, tally
 from console.timeline import CUSTOMER, ORDERS, QUEUE, REFUNDS, REPAIRS, STRIPE, Kind, Timeline, short, timeline
 from onecharge.contract.refunds import RefundState
+from onecharge.contract.states import PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rules import StripeIntent
@@ -361,6 +362,14 @@ def test_a_charge_comes_before_the_webhook_that_reports_it() -> None:
     webhook = powertools(1.6, "event processed", service="stripe_webhook", worker="h", event_type="charge.succeeded")
     texts = [what for _, what in said(shown(*BEGUN, webhook, charged_at=T0 + 1))]
     assert texts.index("CHARGED: 25.00 EUR, ch_1 of pi_1111…") + 1 == texts.index("webhook: charge succeeded")
+
+
+def test_a_charge_comes_before_what_was_stored_of_it() -> None:
+    """Without lines, both have the same whole second."""
+    payment = builders.payment(state=PaymentState.SUCCEEDED, finalized_at=T0 + 1)
+    told = story(replace(facts(charged_at=T0 + 1), payment=payment))
+    *_, charge, stored = [each.what for each in timeline(told, []).moments if each.at <= T0 + 2]
+    assert (charge.split()[0], stored) == ("CHARGED:", "attempt 1 became SUCCEEDED")
 
 
 def test_the_message_of_a_dead_worker_says_until_when_it_is_hidden() -> None:

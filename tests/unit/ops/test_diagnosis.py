@@ -426,3 +426,24 @@ def test_a_refund_that_is_made_is_not_a_finding() -> None:
     assert [each.cause for each in diagnose(facts)] == [Diagnosis.ENDED]
     moments = [event.where for event in story(facts).events if REFUND_ID in event.what]
     assert moments == ["orders", "refunds"]
+
+
+def test_what_happens_within_a_second_is_told_in_the_order_of_its_causes() -> None:
+    """Stripe's times and the rows' are whole seconds: a charge is before what was stored of it, and a refund after its
+    request."""
+    metadata = {"metadata": {"refund_id": REFUND_ID}}
+    charge: Any = stripe.Charge.construct_from(
+        {"id": "ch_1", "amount": 2500, "status": "succeeded", "created": NOW}, None
+    )
+    made: Any = stripe.Refund.construct_from({**REFUNDED.to_dict(), "created": NOW, **metadata}, None)
+    own = replace(DONE, created=NOW, charges=[charge], refunds=[made])
+    asked = requested("SUCCEEDED").model_copy(update={"requested_at": iso(0)})
+    one = RefundFacts(refund_id=REFUND_ID, requested=asked, row=replace(SUCCEEDED, finalized_at=NOW))
+    claimed = {"attempt_claimed_at_1": NOW}
+    told = story(replace(paid(own, age=0, refunds=[one]), row=claimed))
+    expected = (
+        *("placed", "first claimed", "was created", "CHARGED", "attempt 1 became SUCCEEDED"),
+        *("was requested", "re_1", f"{REFUND_ID} of"),
+    )
+    wrong = [(event.what, word) for event, word in zip(told.events, expected, strict=True) if word not in event.what]
+    assert wrong == []

@@ -39,11 +39,12 @@ def test_a_paid_order_by_any_of_its_names(operated: OperatedStack) -> None:
 
 
 def test_the_beginning_of_an_id_will_do(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As logs and pages show it, if one order has it; else they are named. On AWS nothing is scanned."""
+    """With or without `ord_`, if one order has it; else they are named. On AWS nothing is scanned."""
     other, start = "ord_" + "ab" * 16, "ord_a"
     for order_id in (ORDER_ID, other):
         operated.place(order_id=order_id)
-    assert operated.ops("explain", "ord_aa…")[1]["order_id"] == ORDER_ID
+    for given in ("ord_aa…", "aaaa…", "a" * 32):
+        assert operated.ops("explain", given)[1]["order_id"] == ORDER_ID
     with pytest.raises(Problem, match=f"several orders: {ORDER_ID}, {other}$"):
         operated.ops("explain", start)
     with pytest.raises(Problem, match="no order's id begins with ord_b"):
@@ -179,8 +180,9 @@ def put_refund(operated: OperatedStack) -> None:
 
 
 def test_a_refund_is_explained_with_its_order(operated: OperatedStack) -> None:
-    """Requested, made, and made by hand."""
+    """Requested, made, and made by hand; and how much in all, without what failed."""
     own = put_paid(operated)
+    assert "refunded" not in operated.ops("explain", ORDER_ID)[2]
     put_refund(operated)
     refunds, metadata = operated.stack.stripe.v1.refunds, {"order_id": ORDER_ID, "refund_id": REFUND_ID}
     refunds.create({"payment_intent": own, "amount": 100, "metadata": metadata})
@@ -189,6 +191,11 @@ def test_a_refund_is_explained_with_its_order(operated: OperatedStack) -> None:
     text = operated.ops("explain", ORDER_ID)[2]
     assert f"({REFUND_ID}) of 1.00 EUR is succeeded" in text
     assert "(made by hand) of 0.50 EUR" in text
+    assert "refunded 1.50 EUR of 25.00 EUR" in text
+    operated.standin.fail_refund(refunds.create({"payment_intent": own, "amount": 1000}).id)
+    assert "refunded 1.50 EUR of 25.00 EUR" in operated.ops("explain", ORDER_ID)[2]
+    refunds.create({"payment_intent": own})
+    assert "fully refunded" in operated.ops("explain", ORDER_ID)[2]
 
 
 # ---------------------------------------------------------------- pending
