@@ -170,3 +170,22 @@ def test_a_signal_stops_everything_that_was_started(tmp_path: Path, end: signal.
         output, _ = waiting.communicate(timeout=PATIENCE_SECONDS)
     assert (waiting.returncode, output) == (130, "stopped\n")
     assert not child.exists()
+
+
+@pytest.mark.parametrize("name", ["local", "local.demo"])
+def test_a_program_that_still_imports_ends_without_a_traceback(tmp_path: Path, name: str) -> None:
+    """Importing takes up to a second, and nothing is started before."""
+    (tmp_path / "rich.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(300)")
+    with subprocess.Popen(
+        [sys.executable, "-m", name],
+        cwd=PROJECT,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as importing:
+        assert importing.stdout
+        assert importing.stdout.readline() == "importing\n"
+        importing.send_signal(signal.SIGINT)
+        output, _ = importing.communicate(timeout=PATIENCE_SECONDS)
+    assert (importing.returncode, output) == (-signal.SIGINT, "")
