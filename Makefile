@@ -6,6 +6,7 @@ ifeq ($(wildcard layers/requirements/dev.txt),)
 $(error this is not the checkout: run make in its folder, or make -C folder)
 endif
 SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3.13
 # Relative, since make splits names at spaces: with the checkout's path in them, `make clean` in "/home/me/my shop" would
 # delete /home/me/my.
@@ -22,8 +23,10 @@ endif
 export PYTHONUTF8 := 1
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Ctrl-C ends `cat` before Python can print the traceback of a KeyboardInterrupt into it.
+UNTRACED := 2>&1 | cat
 # $(call pip_install,environment): every package is pinned, so nothing is resolved; what is imported compiles itself.
-pip_install = $(PY) -m pip --python $(1)/bin/python install --quiet --no-deps --no-compile --require-hashes -r
+pip_install = $(PY) -m pip --python $(1)/bin/python install --quiet --no-deps --no-compile --require-hashes -r $< $(UNTRACED)
 
 .PHONY: help install demo local unit test deploy undeploy e2e deployed-check nightly check format lint types validate scan sbom parity openapi record sam-local requirements new clean
 
@@ -47,7 +50,7 @@ $(VENV)/.made-at:
 	  echo "Python 3.13 is needed; PYTHON=$(PYTHON) is $$("$(PYTHON)" --version 2>/dev/null || echo not there)." \
 	    "Install it, or say where it is: make PYTHON=/path/to/python3.13"; exit 1; }
 	@test ! -L $(VENV) || { echo ".venv is a link to an environment that was made elsewhere: remove the link"; exit 1; }
-	@"$(PYTHON)" -m venv --clear $(VENV)
+	@"$(PYTHON)" -m venv --clear $(VENV) $(UNTRACED)
 	@(cd $(VENV) && pwd -P) > $@
 
 PIP_FAILED = { echo "not installed: pip says why above. If it could not reach its package index, run this again when it can."; exit 1; }
@@ -62,20 +65,20 @@ WHAT.checks := the scanners
 # .venv has what the demo needs; tests and checks add what only they need.
 $(VENV)/.local $(VENV)/.dev: $(VENV)/.%: layers/requirements/%.txt $(VENV)/.made-at
 	@echo "• installing $(or $(WHAT.$*),$*) into .venv: up to a minute, once"
-	@$(call pip_install,$(VENV)) $< || $(PIP_FAILED)
+	@$(call pip_install,$(VENV)) || $(PIP_FAILED)
 	@touch $@
 
 # The SAM CLI, the emulator and the scanners pin other versions of boto3: each has an environment of its own in .venv.
 
 $(VENV)/opt/.%: layers/requirements/%.txt $(VENV)/.made-at
 	@echo "• installing $(or $(WHAT.$*),$*) into .venv/opt/$*: up to a minute, once"
-	@$(PY) -m venv --clear --without-pip $(VENV)/opt/$*
-	@$(call pip_install,$(VENV)/opt/$*) $< || $(PIP_FAILED)
+	@$(PY) -m venv --clear --without-pip $(VENV)/opt/$* $(UNTRACED)
+	@$(call pip_install,$(VENV)/opt/$*) || $(PIP_FAILED)
 	@touch $@
 
 # What `sam validate --lint` needs beside the SAM CLI: as large as it, and no part of building or deploying.
 $(VENV)/opt/.sam-lint: layers/requirements/sam-lint.txt $(VENV)/opt/.sam
-	@$(call pip_install,$(VENV)/opt/sam) $< || $(PIP_FAILED)
+	@$(call pip_install,$(VENV)/opt/sam) || $(PIP_FAILED)
 	@touch $@
 
 # What comes from npm serves some tests only. Without it they are skipped, with the reason; in CI it has to be there.
