@@ -48,7 +48,7 @@ def serve(work_dir: Path, host: str, port: int, console: Console) -> int:
                 deploy_usual_workers(stack)
             with kept(stack, stack_json):
                 write_environment(stack, work_dir / "env.json")
-                console.print(f"\n[bold]onecharge is running[/], after {time.monotonic() - started:.0f} s.\n")
+                console.print(f"\n[bold]onecharge is running[/]. It started in {time.monotonic() - started:.0f} s.\n")
                 console.print(addresses(stack, stack_json), markup=False, highlight=False, soft_wrap=True)
                 console.print(_LAST_WORDS, markup=False, highlight=False, soft_wrap=True)
                 deploy_what_changes(stack, deployed, say)
