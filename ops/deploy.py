@@ -84,6 +84,10 @@ def _missing(stack: Stack) -> list[str]:
     if missing and not os.environ.get("STRIPE_SECRET_KEY"):
         # Alone it is missed only where no stack is yet: the plan says so.
         missing.append("for the first deployment a Stripe key of test mode: STRIPE_SECRET_KEY=sk_test_…")
+    for name in ("STRIPE_SECRET_KEY", "STRIPE_FUNCTIONS_KEY"):
+        key = os.environ.get(name, "").strip()
+        if key and not re.fullmatch(r"[sr]k_(test|live)_[a-zA-Z0-9_]+", key):
+            missing.append(f"{name} is not a Stripe key, which begins with sk_test_, rk_test_, sk_live_ or rk_live_")
     return missing
 
 

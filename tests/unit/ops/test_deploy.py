@@ -96,6 +96,11 @@ def test_all_that_is_missing_is_named_at_once(caller: Caller, monkeypatch: pytes
     with pytest.raises(Problem) as missing:
         COMMANDS["deploy"].run(Stack("", session), parser().parse_args(["deploy"]))
     assert all(each in str(missing.value) for each in ("STACK=", "AWS_PROFILE=", "AWS_REGION=", "STRIPE_SECRET_KEY="))
+    for nonsense in ("nonsense", "pk_test_1", "sk_test_…"):
+        monkeypatch.setenv("STRIPE_SECRET_KEY", nonsense)
+        with pytest.raises(Problem, match=r"(?s)AWS_PROFILE=.*STRIPE_SECRET_KEY is not a Stripe key") as missing:
+            COMMANDS["deploy"].run(Stack("shop", session), parser().parse_args(["deploy"]))
+        assert nonsense not in str(missing.value)
     monkeypatch.setattr(caller, "region_name", "eu-central-1")
     monkeypatch.setenv("STRIPE_SECRET_KEY", KEY)
     with pytest.raises(Problem) as missing:
