@@ -60,6 +60,8 @@ class Fault:
     """When the operator redrives the DLQ for the first time; then daily."""
     seen: Sequence[tuple[str, str]] = ()
     """Where it happened to somebody: issues and pull requests on GitHub, and what they say."""
+    note: str = ""
+    """The setting with which onecharge survives it, if that is not the default: a footnote."""
 
 
 _HOUR = 3600
@@ -170,6 +172,7 @@ FAULTS: Mapping[str, Fault] = {
                     "Customers were charged two or three times: each retry confirmed another PaymentIntent.",
                 ),
             ),
+            note="onecharge has RepeatWindowSeconds set in this row. By default it is off: a new key is a new order.",
         ),
     )
 }

@@ -8,7 +8,7 @@ from typing import Any
 from lab.survival.designs import DESIGNS
 from lab.survival.faults import FAULTS
 from lab.survival.recording import OURS, PROJECT, Recording, record, record_ours, source_of
-from lab.survival.report import failures, heading
+from lab.survival.report import cell_lines, heading
 from lab.survival.results import Cell, Results
 from lab.survival.trial import AMOUNT_MINOR
 
@@ -71,7 +71,7 @@ def _data(results: Results) -> dict[str, Any]:
         shown = {
             "double": cell.double,
             "lost": cell.lost,
-            "shown": list(failures(cell)),
+            "shown": cell_lines(fault, design, cell),
             **recorded(design, recording),
         }
         if design != OURS:
@@ -100,7 +100,7 @@ def _data(results: Results) -> dict[str, Any]:
 
 
 def _fault(name: str) -> dict[str, Any]:
-    return {"name": name, "title": FAULTS[name].title, "seen": FAULTS[name].seen}
+    return {"name": name, "title": FAULTS[name].title, "seen": FAULTS[name].seen, "note": FAULTS[name].note}
 
 
 def _design(name: str, stood_in: Sequence[tuple[str, int]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from rich.text import Text
 from lab.publish import svg_page
 from lab.survival.designs import DESIGNS
 from lab.survival.faults import FAULTS
+from lab.survival.recording import OURS
 from lab.survival.results import Cell, Results
 
 README = Path(__file__).with_name("README.md")
@@ -23,39 +24,49 @@ def heading(results: Results) -> str:
     return f"Orders charged twice (2x) and never charged (lost), per {_PER:,} schedules{scaled}, seed {results.seed}"
 
 
-def failures(cell: Cell) -> Iterator[str]:
-    """A line for each kind of failure, scaled and rounded: less than one is "<1", never 0."""
-    for count, kind in ((cell.double, "2x"), (cell.lost, "lost")):
-        scaled = count * _PER / cell.schedules
-        if count:
-            yield f"{round(scaled):,} {kind}" if scaled >= 1 else f"<1 {kind}"
+def cell_lines(fault: str, design: str, cell: Cell | None) -> list[str]:
+    """A cell's text: a line for each kind of failure, scaled and rounded (less than one is "<1"); "0*" has a note."""
+    if cell is None:
+        return ["n/a"]
+    scaled = ((count * _PER / cell.schedules, kind) for count, kind in ((cell.double, "2x"), (cell.lost, "lost")))
+    failures = [f"{f'{round(count):,}' if count >= 1 else '<1'} {kind}" for count, kind in scaled if count]
+    return failures or ["0*" if design == OURS and FAULTS[fault].note else "0"]
+
+
+def notes(results: Results) -> list[str]:
+    """The table's footnotes."""
+    return [FAULTS[fault].note for fault in results.cells if FAULTS[fault].note]
 
 
 def for_the_terminal(results: Results) -> Table:
-    table = Table(title=heading(results), show_lines=True)
+    table = Table(title=heading(results), caption="".join(f"* {note}" for note in notes(results)), show_lines=True)
     table.add_column("what goes wrong")
     for design in DESIGNS.values():
         table.add_column(design.title, justify="right")
     for fault, row in results.cells.items():
-        table.add_row(FAULTS[fault].title, *(_colored(row.get(design)) for design in DESIGNS))
+        cells = (_colored(cell_lines(fault, design, row.get(design))) for design in DESIGNS)
+        table.add_row(FAULTS[fault].title, *cells)
     return table
 
 
-def _colored(cell: Cell | None) -> Text:
-    if cell is None:
-        return Text("n/a", style="dim")
-    lines = [Text(line, style="bold red" if line.endswith("2x") else "yellow") for line in failures(cell)]
-    return Text("\n").join(lines) if lines else Text("0", style="green")
+def _kind(line: str) -> str:
+    return {"2x": "double", "lost": "lost", "n/a": "never"}.get(line.split()[-1], "none")
+
+
+def _colored(lines: list[str]) -> Text:
+    styles = {"double": "bold red", "lost": "yellow", "never": "dim", "none": "green"}
+    return Text("\n").join(Text(line, style=styles[_kind(line)]) for line in lines)
 
 
 def in_markdown(results: Results) -> str:
-    def shown(cell: Cell | None) -> str:
-        return "n/a" if cell is None else "<br>".join(f"**{line}**" for line in failures(cell)) or "0"
+    def shown(lines: list[str]) -> str:
+        return "<br>".join(f"**{line}**" if _kind(line) in ("double", "lost") else line for line in lines)
 
     titles = [design.title.replace("\n", " ") for design in DESIGNS.values()]
     rows = [["what goes wrong", *titles], ["---", *["---:"] * len(titles)]]
     rows += [
-        [FAULTS[fault].title, *(shown(row.get(design)) for design in DESIGNS)] for fault, row in results.cells.items()
+        [FAULTS[fault].title, *(shown(cell_lines(fault, design, row.get(design))) for design in DESIGNS)]
+        for fault, row in results.cells.items()
     ]
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     table = (f"| {' | '.join(cells)} |" for cells in rows)
@@ -64,8 +75,9 @@ def in_markdown(results: Results) -> str:
         for fault in FAULTS.values()
         for address, what in fault.seen
     ]
+    marked = [f"\\* {note}\n" for note in notes(results)]
     return "\n".join(
-        [heading(results) + ":", "", *table, "", f"With {versions}.", "", "Seen in the wild:", "", *seen, ""]
+        [heading(results) + ":", "", *table, "", *marked, f"With {versions}.", "", "Seen in the wild:", "", *seen, ""]
     )
 
 
@@ -76,7 +88,6 @@ def _issue(address: str) -> str:
 
 
 _LABELS, _COLUMN, _ROW, _TOP, _MARGIN, _GAP = 376, 98, 30, 84, 16, 2
-_OURS = "onecharge"
 _LIGHT = """
   .head { text-anchor: middle; } .ours { font-weight: 700; } .row { font-size: 13px; }
   .cell { text-anchor: middle; font-weight: 600; }
@@ -98,36 +109,36 @@ _DARK = """
 def svg(results: Results) -> str:
     """Designs are columns, faults are rows: charged twice is red, lost is amber, neither is green."""
     width = _LABELS + _COLUMN * len(DESIGNS) + _MARGIN
-    height = _TOP + _ROW * len(results.cells) + _MARGIN
+    bottom = _TOP + _ROW * len(results.cells)
     body = list(_header())
     for number, (fault, row) in enumerate(results.cells.items()):
         y = _TOP + number * _ROW
         body.append(f'<text class="row" x="{_MARGIN}" y="{y + 18}">{escape(FAULTS[fault].title)}</text>')
         for column, design in enumerate(DESIGNS):
-            body.extend(_cell(row.get(design), _LABELS + column * _COLUMN, y))
-    x, y = _LABELS + list(DESIGNS).index(_OURS) * _COLUMN, _TOP - 40
-    body.append(f'<rect class="frame" x="{x}" y="{y}" width="{_COLUMN}" height="{height - y - _MARGIN}" rx="4"/>')
-    return svg_page(heading(results), width, height, (_LIGHT, _DARK), body)
+            body.extend(_cell(cell_lines(fault, design, row.get(design)), _LABELS + column * _COLUMN, y))
+    x, y = _LABELS + list(DESIGNS).index(OURS) * _COLUMN, _TOP - 40
+    body.append(f'<rect class="frame" x="{x}" y="{y}" width="{_COLUMN}" height="{bottom - y}" rx="4"/>')
+    for note in notes(results):
+        bottom += _ROW
+        body.append(f'<text class="row" x="{_MARGIN}" y="{bottom - 6}">* {escape(note)}</text>')
+    return svg_page(heading(results), width, bottom + _MARGIN, (_LIGHT, _DARK), body)
 
 
 def _header() -> Iterator[str]:
     for column, design in enumerate(DESIGNS.values()):
         x = _LABELS + column * _COLUMN + _COLUMN // 2
-        kind = "head ours" if design.name == _OURS else "head"
+        kind = "head ours" if design.name == OURS else "head"
         lines = design.title.split("\n")
         for number, line in enumerate(lines):
             y = _TOP - 10 - 16 * (len(lines) - 1 - number)
             yield f'<text class="{kind}" x="{x}" y="{y}">{escape(line)}</text>'
 
 
-def _cell(cell: Cell | None, x: int, y: int) -> Iterator[str]:
+def _cell(lines: list[str], x: int, y: int) -> Iterator[str]:
     """One box; two, one above the other, if the design fails in both ways."""
-    if cell is None:
-        boxes = [("never", "n/a")]
-    else:
-        boxes = [("double" if line.endswith("2x") else "lost", line) for line in failures(cell)] or [("none", "0")]
-    height = (_ROW - _GAP) // len(boxes)
-    for number, (kind, text) in enumerate(boxes):
+    height = (_ROW - _GAP) // len(lines)
+    for number, text in enumerate(lines):
+        kind = _kind(text)
         top, size = y + number * height, f'width="{_COLUMN - _GAP}" height="{height - 1}" rx="3"'
         yield f'<rect class="{kind}" x="{x + _GAP // 2}" y="{top}" {size}/>'
         yield f'<text class="cell on-{kind}" x="{x + _COLUMN // 2}" y="{top + height // 2 + 4}">{escape(text)}</text>'
