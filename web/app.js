@@ -138,7 +138,7 @@ async function basketScreen(screen) {
     const chosen = quantities.filter(({ quantity }) => quantity > 0);
     const items = chosen.map(({ sku, quantity }) => ({ sku, quantity }));
     const amount = chosen.reduce((sum, { quantity, unit_amount }) => sum + unit_amount * quantity, 0);
-    total.textContent = words.total(money(amount, currency));
+    total.textContent = amount ? words.total(money(amount, currency)) : "";
     bought = replaced(bought, linesOf(chosen, currency));
     // For this basket alone: what an earlier one still shows goes to a place that is gone.
     place = replaced(place, el("div", {}));
@@ -331,7 +331,7 @@ function drawOrder(order) {
   show(isOwn ? words.order(money(amount, currency)) : words.orderOf(customer_id, money(amount, currency)),
     el("div", { class: "columns" },
       el("div", {},
-        el("p", { id: "status", class: `status ${status}`, "data-status": status }, isOwn ? said : short),
+        el("p", { id: "status", class: `status ${isBooked ? "PENDING" : status}`, "data-status": status }, isOwn ? said : short),
         el("p", { id: "decline" }, (status === "PAYMENT_DECLINED" && order.attempts.at(-1).message) || ""),
         isOwn ? actions : el("p", {}, words.AS_STAFF),
         canCancel ? button(words.CANCEL, cancel, "quiet") : "",
@@ -354,7 +354,7 @@ async function confirmWithBank(orderId) {
   if (client_secret) await authenticate(await loadStripe(config), client_secret);
   // The order may hear of it later.
   if (["processing", "succeeded"].includes((await payment()).stripe_status)) confirmed.add(orderId);
-  await route({ said: words.WAITING_FOR_BANK });
+  await route({ said: confirmed.has(orderId) ? "" : words.WAITING_FOR_BANK });
 }
 
 /** After a decline: another card, under a key of its own, for the same order. */
@@ -406,6 +406,6 @@ function failed(error) {
     return route({ said: words.SIGN_IN_EXPIRED });
   }
   const isNoOrder = error.type === "not-found" && location.hash.startsWith("#/orders/");
-  if (isNoOrder) return show(words.NO_SUCH_ORDER);
+  if (isNoOrder) return show(words.NO_SUCH_ORDER, el("p", {}, el("a", { href: "#/" }, words.BACK)));
   notice(error instanceof NoAnswer ? words.tryAgain(error.message) : error.message);
 }

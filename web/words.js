@@ -34,7 +34,7 @@ export const TEST_CARDS = {
 export const NAVIGATION = "Shop";
 export const CONSOLE = "Console"; // Of a local run.
 export const SIGN_IN = "Sign in to order";
-export const signOut = (customer) => `Sign out ${customer}`;
+export const signOut = (customer) => (customer.length > 20 ? "Sign out" : `Sign out ${customer}`); // A user pool's ids are no names.
 export const BASKET = "Your basket";
 export const BACK = "Back to the shop";
 export const CHOOSE = "Choose something.";
@@ -47,22 +47,22 @@ export const CORRECT_FIRST = "A quantity is not valid. Correct it, then you can 
 export const pay = (amount) => `Pay ${amount}`;
 export const payWithThisCard = (amount) => `Pay ${amount} with this card`;
 export const ORDERS = "Your orders";
-export const NO_ORDERS = "None yet.";
+export const NO_ORDERS = "You have not ordered anything yet.";
 export const OLDER_ORDERS = "Older orders";
 export const order = (amount) => `Your order of ${amount}`;
 export const orderOf = (customer, amount) => `Order of ${customer} for ${amount}`;
-export const AS_STAFF = "You see it as staff. Only its customer can pay or cancel it here.";
+export const AS_STAFF = "You see this order as staff. Only its customer can pay or cancel it here.";
 export const BOUGHT = "What was ordered";
-export const refunded = (amount) => `${amount} of it is refunded.`;
-export const placed = (date, orderId) => `Ordered ${date}. Number ${orderId}`;
+export const refunded = (amount) => `${amount} has been refunded.`;
+export const placed = (date, orderId) => `Ordered ${date}\nOrder number ${orderId}`;
 export const CANCEL = "Cancel this order";
 export const CONFIRM = "Confirm with your bank";
 export const WAITING_FOR_BANK = "We are waiting for your bank's answer.";
-export const BOOKING = "Your bank has confirmed this payment. We are booking it.";
+export const BOOKING = "Your bank has confirmed this payment. We are completing your order.";
 
 /** An order's status, short and in a sentence to its customer. */
 export const STATUS = {
-  PENDING: ["in progress", "We have your order, and charge your card once. You can wait here, or look again under “Your orders”."],
+  PENDING: ["in progress", "We have your order, and are charging your card, once. You can wait here, or look later under “Your orders”."],
   PAID: ["paid", "Paid. Thank you!"],
   PAYMENT_DECLINED: ["declined", "Your card was declined. Nothing was charged."],
   REQUIRES_ACTION: ["to be confirmed", "Your bank asks you to confirm this payment. Nothing is charged before you do."],
@@ -75,12 +75,12 @@ export const STATUS = {
 
 export const SEND_AGAIN = "Send it again";
 export const lostOrder = (lines, amount) => `Your order of ${lines} for ${amount} ${LOST}`;
-const LOST = `was sent, but no answer came back. ${SEND_AGAIN}: you are charged once, whether it had arrived or not.`;
+const LOST = `was sent, but no answer came back. ${SEND_AGAIN}: you are charged once, whether or not it arrived.`;
 export const LOST_CARD = `Your card ${LOST}`;
 export const ORDERED_BEFORE = "You have ordered exactly this before.";
 export const SHOW_ORDER = "Show this order";
 export const SAME_AGAIN = "Order the same once more";
-export const REPEATED = "You ordered exactly this a moment ago, perhaps on another device. Nothing was ordered now.";
+export const REPEATED = "You ordered exactly this a moment ago, perhaps on another device. Nothing new was ordered.";
 export const SHOW_ORDERS = "Show your orders";
 export const ONCE_MORE = "Order it once more";
 export const PRICE_CHANGED = "The price has changed since you saw it. Nothing was ordered: this is what it costs now.";

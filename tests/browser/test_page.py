@@ -129,7 +129,7 @@ def test_3d_secure_is_completed(customer: Customer, shop: DeployedShop) -> None:
     customer.pay(THREE_D_SECURE)
     order_id = customer.sees("REQUIRES_ACTION")
     customer.challenge("complete")
-    customer.page.get_by_text("waiting for your bank").wait_for()
+    customer.page.get_by_text("Your bank has confirmed").wait_for()
     customer.sees("REQUIRES_ACTION")
     webhooks(shop, order_id, "PAID")
     customer.sees("PAID")
