@@ -172,7 +172,7 @@ FAULTS: Mapping[str, Fault] = {
                     "Customers were charged two or three times: each retry confirmed another PaymentIntent.",
                 ),
             ),
-            note="onecharge has RepeatWindowSeconds set in this row. By default it is off: a new key is a new order.",
+            note="onecharge runs with RepeatWindowSeconds, which is off by default: then a new key is a new order.",
         ),
     )
 }

@@ -132,6 +132,7 @@ _SENTENCES: Sequence[tuple[str, str]] = (
     (r"redriven from the DLQ", "An operator redrives the DLQ."),
     (r"0 charges", "In the end Stripe has never charged."),
     (r"1 charges", "In the end Stripe has charged once."),
+    (r"2 charges", "In the end Stripe has charged twice."),
     (r"(\d+) charges", r"In the end Stripe has charged \1 times."),
 )
 _WHERE: Sequence[tuple[str, str]] = (
