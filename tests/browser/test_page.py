@@ -130,6 +130,7 @@ def test_3d_secure_is_completed(customer: Customer, shop: DeployedShop) -> None:
     order_id = customer.sees("REQUIRES_ACTION")
     customer.challenge("complete")
     customer.page.get_by_text("Your bank has confirmed").wait_for()
+    assert customer.page.locator("#notice").inner_text() == ""
     customer.sees("REQUIRES_ACTION")
     webhooks(shop, order_id, "PAID")
     customer.sees("PAID")
@@ -537,6 +538,15 @@ def test_a_token_that_has_expired_asks_for_a_sign_in(customer: Customer) -> None
     customer.page.get_by_text("has expired").wait_for()
     customer.sign_in_again()
     customer.page.get_by_role("heading", name="Your basket").wait_for()
+
+
+def test_an_id_that_is_no_name_is_not_shown(customer: Customer) -> None:
+    """The subject of a Cognito token is a UUID, which fills a phone's header and tells its customer nothing."""
+    issuer = customer.stack.issuer
+    token = issuer.signed(issuer.claims("3f1c2b7a-9d1e-4c55-8a76-0b8f6a6f2c11"))
+    customer.page.evaluate("(token) => sessionStorage.setItem('shop:token', token)", token)
+    customer.page.reload()
+    customer.page.get_by_role("button", name="Sign out", exact=True).wait_for()
 
 
 def test_a_clock_that_is_fast_does_not_end_the_sign_in(customer: Customer) -> None:
