@@ -70,7 +70,17 @@ FAULTS: Mapping[str, Fault] = {
     fault.name: fault
     for fault in (
         Fault("nothing", "nothing goes wrong"),
-        Fault("delivered-again", "message delivered twice, one after the other", FaultKind.DELIVERED_AGAIN),
+        Fault(
+            "delivered-again",
+            "message delivered twice, one after the other",
+            FaultKind.DELIVERED_AGAIN,
+            seen=(
+                (
+                    "https://github.com/saleor/apps/issues/2446",
+                    "The request for a refund is delivered again; nothing recognizes that it was submitted before.",
+                ),
+            ),
+        ),
         Fault("delivered-twice-at-once", "message delivered twice at once", FaultKind.DELIVERED_TWICE),
         Fault(
             "delivered-again-while-slow",
@@ -129,6 +139,10 @@ FAULTS: Mapping[str, Fault] = {
                 (
                     "https://github.com/woocommerce/woocommerce-gateway-stripe/pull/3912",
                     "Several charges for one order; the suspected cause is network retries without a key.",
+                ),
+                (
+                    "https://github.com/juspay/hyperswitch/pull/2380",
+                    "A payment whose connector timed out is set to failed after the last retry, charged or not.",
                 ),
             ),
         ),
