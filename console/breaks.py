@@ -22,7 +22,7 @@ from console.staff import SCOPE, Staff
 from local.observe import messages_in
 from local.price_list import sold
 from local.stack import Stack as LocalStack
-from local.usual import UsualWorker, usual_workers_of
+from local.usual import UsualWorker, is_queued, usual_workers_of
 from onecharge.orders.ids import order_id_of
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
@@ -152,6 +152,15 @@ class LocalBreaks:
         ledger = self.stack.stripe.ledger()
         return {worker.title: worker.charges(ledger) for worker in self.usual_workers}
 
+    def still_queued(self, order_id: str) -> set[str]:
+        """The workers, by title, whose queue has a message of the order: what they have charged is not final. Ours
+        is "onecharge".
+        """
+        aws = self.stack.aws
+        queues = {worker.title: worker.queue_url(aws) for worker in self.usual_workers}
+        queues["onecharge"] = self.stack.payments_queue_url
+        return {title for title, url in queues.items() if is_queued(aws, url, order_id)}
+
     def _surprise(self, seed: str | None) -> tuple[str, None]:
         """Three orders with a break each, and three more breaks of each, in an order that the seed repeats."""
         seed = seed or str(random.randrange(10_000))
@@ -201,12 +210,12 @@ class LocalBreaks:
             raise Problem("there is no such order")
         return order.placed_event().model_dump_json(exclude_none=True)
 
-    def _fault(self, kind: Fault, order_id: str) -> None:
+    def _fault(self, kind: Fault, order_id: str, *, seconds: float = 60, usual_seconds: float = 60) -> None:
         """When the order is charged: ours is by a confirm, the usual workers' by a create."""
         match, admin = {"metadata[order_id]": order_id}, self.stack.stripe
-        admin.add_fault(kind, match, path="/v1/payment_intents/*/confirm", seconds=60)
+        admin.add_fault(kind, match, path="/v1/payment_intents/*/confirm", seconds=seconds)
         for worker in self.usual_workers:
-            admin.add_fault(kind, match, api_key=worker.api_key, seconds=60)
+            admin.add_fault(kind, match, api_key=worker.api_key, seconds=usual_seconds)
 
     # ------------------------------------------------------------ breaks that place an order, once they have broken it
 
@@ -216,7 +225,10 @@ class LocalBreaks:
 
     @_button("five", "Deliver it five more times")
     def place_for_five(self, order_id: str) -> None:
-        """Places an order, and sends its message 5 more times at once."""
+        """Places an order, and sends its message 5 more times at once, while Stripe answers slowly."""
+        # Deliveries overlap, as under load, even if the second one starts a worker. Ours waits 1.5 s for an answer
+        # here, since its function's timeout is shorter than on AWS.
+        self._fault(Fault.LATENCY, order_id, seconds=1, usual_seconds=5)
 
     @_button("lose", "Lose Stripe's answer")
     def lose_answer(self, order_id: str) -> None:

@@ -33,7 +33,9 @@ EXPERIMENTS = (
         "Five more deliveries",
         ("five", "again"),
         "five refused claims. Open one: “row” is the row as it was when it refused. A duplicate that comes during the "
-        "lease waits for its end; one that comes later is deleted. Neither sends a request to Stripe.",
+        "lease waits for its end; one that comes later is deleted. Neither sends a request to Stripe. For a new order "
+        "Stripe answers slowly, so deliveries overlap as they do under load: get, charge, put reads that the order is "
+        "unpaid before the other delivery has stored the payment, and charges again.",
         "Rule 1: one conditional write claims an attempt, and returns the row if it fails.",
     ),
     Experiment(

@@ -76,8 +76,10 @@ class Pages:
         return {"tally": seen, "rows": shown[:ROWS_SHOWN], "only": only, **self.broken()}
 
     def order(self, order_id: str) -> dict[str, Any]:
+        # Before the charges: if no message is left, their number is final.
+        queued = self.breaks.still_queued(order_id) if self.breaks else ()
         seen: OrderSeen = self.reader.order(order_id, self.breaks.history(order_id) if self.breaks else ())
-        return {"order_id": order_id, "seen": seen, "story": seen.story, **self.broken()}
+        return {"order_id": order_id, "seen": seen, "story": seen.story, "queued": queued, **self.broken()}
 
     def broken(self) -> dict[str, Any]:
         """What the buttons have done: which experiments an order was, for how long Stripe is still down, and what the

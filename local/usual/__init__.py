@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import requests
+
 from local.emulator import Emulator
 from local.stack import Stack
 from stripe_standin.admin import Ledger
@@ -55,6 +57,12 @@ class UsualWorker:
             key = item[self.key_attribute]
             if key["S"] == order_id or key["S"].endswith(hashed):
                 dynamodb.delete_item(TableName=self.name, Key={self.key_attribute: key})
+
+
+def is_queued(aws: Emulator, queue_url: str, order_id: str) -> bool:
+    """Whether a message of the order is in the queue, visible or not. ministack tells it without a receive."""
+    url = f"{aws.endpoint_url}/_ministack/sqs/messages"
+    return order_id in requests.get(url, params={"QueueUrl": queue_url}, timeout=60).text
 
 
 USUAL_WORKERS = (

@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -64,6 +64,7 @@ class CannedBreaks(LocalBreaks):
 
     def __init__(self) -> None:
         self.pressed: list[str] = []
+        self.queued: set[str] = set()
 
     def press(self, name: str, *, order_id: str | None, seed: str | None) -> tuple[str, str | None]:
         if name not in {each.name for each in BREAKS}:
@@ -78,6 +79,12 @@ class CannedBreaks(LocalBreaks):
 
     def history(self, order_id: str) -> Sequence[tuple[float, str]]:
         return [(T0, f"{name} {MARKUP}") for name in self.pressed]
+
+    def usual_charges(self) -> Mapping[str, Mapping[str, int]]:
+        return {title: {ORDER_ID: 1} for title in ("get, charge, put", "Powertools")}
+
+    def still_queued(self, order_id: str) -> set[str]:
+        return self.queued
 
 
 class CannedStaff(Staff):
@@ -211,6 +218,20 @@ def test_list_and_page_say_which_experiment_an_order_was(client: TestClient, bre
     assert "Experiment 7: Stripe forgets the keys" in page
     assert "Before: 5 A worker is killed" in page
     assert "after it a search and a retrieve" in page
+
+
+def test_numbers_are_not_final_while_a_message_is_queued(client: TestClient, breaks: CannedBreaks) -> None:
+    """A usual worker's message comes back after 72 seconds, and may charge a second time."""
+    breaks.pressed, breaks.queued = ["kill"], {"Powertools"}
+    page = client.get(f"/orders/{ORDER_ID}").text
+    assert re.findall("<small>(charge[^<]*)</small>", page) == [
+        "charges in Stripe's ledger",
+        "charged by get, charge, put",
+        "charged by Powertools so far, still retrying",
+    ]
+    assert "What you saw so far:" in page
+    breaks.queued = set()
+    assert "so far" not in client.get(f"/orders/{ORDER_ID}").text
 
 
 def test_while_stripe_is_down_the_pages_say_for_how_long(client: TestClient, breaks: CannedBreaks) -> None:
