@@ -112,11 +112,16 @@ def _row(seen: Seen, order_id: str, charges: int) -> OrderRow:
         deliveries=len({line.delivery for line in _of_charge_order(lines) if line.delivery}),
         duplicates=sum(line.message.startswith(DUPLICATE) for line in _of_charge_order(lines)),
         leased=sum(line.message == LEASED for line in _of_charge_order(lines)),
-        requests=sum(line.message == STRIPE_REQUEST for line in lines),
+        requests=sum(line.message == STRIPE_REQUEST for line in lines) + _is_confirm_unlogged(lines, charges),
         replays=sum(line.is_replay for line in lines),
         charges=charges,
         is_lost=_is_lost(stored, charges, lines, seen),
     )
+
+
+def _is_confirm_unlogged(lines: Sequence[Line], charges: int) -> bool:
+    """Whether the worker was killed while it waited for the answer to the confirm that charged."""
+    return bool(lines and charges) and not any(line.verb == "confirm" for line in lines)
 
 
 def _of_charge_order(lines: Iterable[Line]) -> Iterable[Line]:

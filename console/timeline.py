@@ -8,7 +8,7 @@ line.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -135,7 +135,7 @@ def timeline(
     moments = [
         *(Moment(at, CUSTOMER, f"you: {label}") for at, label in pressed),
         *_of_customer(story, lines),
-        *_of_lines(story, lines, workers),
+        *_of_lines(story, lines, workers, leases),
         *(
             Moment(each.ends, each.lane, "lease expired: the next delivery can claim the row", Kind.WAITS)
             for each in leases
@@ -206,7 +206,9 @@ def _of_customer(story: Story, lines: Sequence[Line]) -> Iterator[Moment]:
             yield Moment(line.at, lane, f"{what} again: the same response", Kind.REPLAYED, line.fields)
 
 
-def _of_lines(story: Story, lines: Sequence[Line], workers: Mapping[str, str]) -> Iterator[Moment]:
+def _of_lines(
+    story: Story, lines: Sequence[Line], workers: Mapping[str, str], leases: Sequence[Lease]
+) -> Iterator[Moment]:
     # Only the story knows a refund's amount, and who wanted it.
     of_refunds = {(each.logged, each.details.get("refund_id")): each.what for each in story.events}
     delivered: set[tuple[str, int]] = set()
@@ -224,7 +226,7 @@ def _of_lines(story: Story, lines: Sequence[Line], workers: Mapping[str, str]) -
         lane = workers.get(line.worker) or _LANES.get(line.service, ORDERS)
         lane = {STRIPE_REQUEST: STRIPE, "message waits": QUEUE}.get(line.message, lane)
         if not line.message.startswith("response replayed"):
-            what, kind = _said(line, why.partition(":")[0])
+            what, kind = _said(line, why.partition(":")[0], _leased(leases, line.at, line.at))
             what = short(of_refunds.get((line.message, line.fields.get("refund_id", "")), what))
             # What every line has comes last.
             names = sorted(line.fields, key=lambda name: (name in _OF_EVERY_LINE, name != "row"))
@@ -250,14 +252,19 @@ _SENTENCES: Mapping[str, tuple[str, Kind]] = {
     "refund not finished": ("lease released: {why}", Kind.WAITS),
     "refund updated": ("refund is {status}", Kind.GRANTED),
     "order updated": ("order is {status}", Kind.GRANTED),
-    "event processed": ("webhook: {type}", Kind.PLAIN),
+    "event processed": ("webhook: {type}{left}", Kind.PLAIN),
     TIMED_OUT: ("worker killed at its timeout: no result stored, the lease stays", Kind.WAITS),
 }
 """What a line says, by how it begins."""
 
 
-def _said(line: Line, why: str) -> tuple[str, Kind]:
-    """A line as a sentence; `why` is the last reason for which a lease was released."""
+def _said(line: Line, why: str, leased: Collection[str]) -> tuple[str, Kind]:
+    """A line as a sentence.
+
+    Args:
+        why: the last reason for which a lease was released.
+        leased: the workers that have the lease: a webhook leaves the row to them (sync_rules.py).
+    """
     if line.message == STRIPE_REQUEST:
         return _request(line)
     fields, row = line.fields, line.fields.get("row") or {}
@@ -274,6 +281,7 @@ def _said(line: Line, why: str) -> tuple[str, Kind]:
         "intent": short(str(fields.get("payment_intent_id"))),
         "code": f" ({fields['code']})" if fields.get("code") else "",
         "because": f", because: {why}" if why else "",
+        "left": f"; row left alone: leased to {min(leased)}" if leased else "",
     }
     about |= {name: fields.get(name) for name in ("wait_seconds", "status")}
     about["why"] = str(fields.get("why")).partition(":")[0]

@@ -18,7 +18,7 @@ class Severity(Enum):
     """Whether a person has to act."""
 
     FINE = auto()
-    """Nothing is waited for."""
+    """Nothing is left to do."""
     WAITS = auto()
     """It ends by itself, at the latest at `until`."""
     BROKEN = auto()
@@ -34,7 +34,7 @@ class Diagnosis(Enum):
     def __init__(self, says: str, fix: str = "") -> None:
         self.says, self.fix = says, fix
 
-    ENDED = ("nothing is waited for",)
+    ENDED = ("nothing is left to do",)
     DECLINED = ("the card was declined: another card can be tried",)
     NOT_CLAIMED_YET = ("the order was stored a moment ago: its message is on its way",)
     IN_PROGRESS = ("a worker has the lease of the payment's row",)

@@ -202,6 +202,12 @@ def test_deliveries_duplicates_and_replays_are_counted_by_their_lines() -> None:
     assert made.total("is_wrong") == 0
 
 
+def test_a_confirm_that_was_never_answered_is_counted() -> None:
+    """Its worker was killed before it could log it; a charge shows that it was sent."""
+    lines = by_order(filter(None, map(line_of, [*BEGUN, timed_out(13)])))
+    assert [tally(Seen(T0 + 90, lines, {}, charges)).total("requests") for charges in ([], [ORDER_ID])] == [1, 2]
+
+
 def test_an_order_is_in_the_list_where_the_log_placed_it() -> None:
     """The button "A day passes" makes the stored order a day older: it stays where it was."""
     lines = by_order(filter(None, [line_of(BEGUN[0])]))
@@ -361,7 +367,9 @@ def test_a_charge_comes_before_the_webhook_that_reports_it() -> None:
     """Stripe says its second, and the webhook may arrive within it."""
     webhook = powertools(1.6, "event processed", service="stripe_webhook", worker="h", event_type="charge.succeeded")
     texts = [what for _, what in said(shown(*BEGUN, webhook, charged_at=T0 + 1))]
-    assert texts.index("CHARGED: 25.00 EUR, ch_1 of pi_1111…") + 1 == texts.index("webhook: charge succeeded")
+    told = "webhook: charge succeeded; row left alone: leased to worker A"
+    assert texts.index("CHARGED: 25.00 EUR, ch_1 of pi_1111…") + 1 == texts.index(told)
+    assert "webhook: charge succeeded" in [what for _, what in said(shown(*BEGUN, FINALIZED, webhook))]
 
 
 def test_a_charge_comes_before_what_was_stored_of_it() -> None:
