@@ -103,5 +103,5 @@ def _minor(amount: str, currency: str) -> int:
     decimals = decimals_of(currency)
     found = re.fullmatch(r"(\d{1,12})(?:\.(\d+))?", amount.strip())
     if found is None or len(found[2] or "") > decimals:
-        raise Problem(f"{amount.strip()!r} is no amount of {currency}: write it as {'12.50' if decimals else '12'}")
+        raise Problem(f"{amount.strip()!r} is not an amount in {currency}: write it as {'12.50' if decimals else '12'}")
     return int(found[1] + (found[2] or "").ljust(decimals, "0"))

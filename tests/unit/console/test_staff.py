@@ -53,7 +53,7 @@ def test_without_an_amount_all_that_is_left_is_refunded(staff: Staff, operated: 
 def test_what_is_no_amount_is_refused(staff: Staff, operated: OperatedStack, amount: str) -> None:
     """Before anything is sent."""
     operated.place(order_id=ORDER_ID, status="PAID")
-    with pytest.raises(Problem, match="is no amount of EUR"):
+    with pytest.raises(Problem, match="is not an amount in EUR"):
         staff.refund(ORDER_ID, amount=amount, reason="r", key="k")
 
 
