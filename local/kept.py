@@ -1,7 +1,6 @@
 """A stack that is kept until Ctrl-C: its addresses in stack.json, and the console beside it."""
 
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -39,16 +38,12 @@ def kept(stack: Stack, stack_json: Path) -> Iterator[None]:
     log = stack_json.with_name("console.log")
     with published(stack, stack_json), running(command, env=os.environ, log=log, cwd=PROJECT) as process:
         deadline = time.monotonic() + _CONSOLE_SECONDS
-        while not _is_listening(port):
+        # Not whether something listens at the port: another stack's console may have taken it.
+        while "console: http" not in log.read_text():
             if process.poll() is not None or time.monotonic() > deadline:
                 raise StartupError(f"{tail(log)}\nthe console did not start; its log, {log}, ends as above")
             time.sleep(0.1)
         yield
-
-
-def _is_listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex((_HOST, port)) == 0
 
 
 def addresses(stack: Stack, stack_json: Path) -> str:

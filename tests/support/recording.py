@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 from playwright.sync_api import Browser, Page, ViewportSize
 from rich.console import Console
 
-from local.processes import StartupError, running, tail
+from local.processes import StartupError, free_port, running, tail
 from local.stack import PROJECT, Stack
 from local.terminal import run_in_terminal
 from tests.support.browser import THREE_D_SECURE, Customer, chromium, running_browser
@@ -112,7 +112,8 @@ def running_local() -> Iterator[Stack]:
     """`make local`, for as long as the block lasts."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         stack_json, log = Path(folder, "stack.json"), Path(folder, "local.log")
-        command = [sys.executable, "-m", "local", "--work-dir", folder]
+        port = str(free_port("127.0.0.1"))
+        command = [sys.executable, "-m", "local", "--work-dir", folder, "--port", port]
         with running(command, env=os.environ, log=log, cwd=PROJECT) as local:
             deadline = time.monotonic() + PATIENCE_SECONDS
             while "is running" not in log.read_text():
