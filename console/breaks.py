@@ -16,6 +16,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
 
 from console.experiments import Experiment, experiment_of
 from console.staff import SCOPE, Staff
@@ -190,12 +192,15 @@ class LocalBreaks:
     # ------------------------------------------------------------ the stack's parts
 
     def _place(self, key: str) -> None:
-        """As a customer does, over HTTP."""
+        """As a customer does, over HTTP; after a 503 again, under the same key."""
         sku, currency, _ = sold()
         body = {"currency": currency, "payment_method": "pm_card_visa", "items": [{"sku": sku, "quantity": 2}]}
         headers = {"Authorization": f"Bearer {self.stack.issuer.token(_CUSTOMER)}", "Idempotency-Key": key}
+        http = requests.Session()
+        again = Retry(3, backoff_factor=1, status_forcelist=[503], allowed_methods=["POST"])
+        http.mount("http://", HTTPAdapter(max_retries=again))
         try:
-            response = requests.post(f"{self.stack.api_url}/orders", json=body, headers=headers, timeout=60)
+            response = http.post(f"{self.stack.api_url}/orders", json=body, headers=headers, timeout=60)
             response.raise_for_status()
         except requests.RequestException as error:
             raise Problem(f"the order was not placed: {error}") from None

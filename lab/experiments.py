@@ -9,7 +9,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +65,11 @@ def run(work_dir: Path, on_progress: Callable[[str], object] = lambda _: None) -
         deploy_usual_workers(stack)
         breaks = LocalBreaks.of(connect(str(stack_json)), stack)
         assert breaks, "the local stack's Stripe is the stand-in"
-        orders = _press(breaks, on_progress)
+        orders = press_all(
+            lambda button, order_id: str(breaks.press(button, order_id=order_id, seed=None)[1]),
+            lambda _: _settle(breaks),
+            on_progress,
+        )
         ledger = stack.stripe.ledger()
     return [
         Outcome(title, {account: len(ledger.charges_of(orders[title], account)) for account in ACCOUNTS})
@@ -73,8 +77,17 @@ def run(work_dir: Path, on_progress: Callable[[str], object] = lambda _: None) -
     ]
 
 
-def _press(breaks: LocalBreaks, on_progress: Callable[[str], object]) -> dict[str, str]:
-    """Press all buttons, and wait for what they cause; returns the order of each experiment."""
+def press_all(
+    press: Callable[[str, str | None], str],
+    settle: Callable[[Iterable[str]], object],
+    on_progress: Callable[[str], object] = lambda _: None,
+) -> dict[str, str]:
+    """Press all buttons, and wait for what they cause; returns the order of each experiment, by title.
+
+    Args:
+        press: presses the button of this name, for this order or for a new one; returns the order's id.
+        settle: returns once nothing more happens to these orders.
+    """
     orders: dict[str, str] = {}
     for titles in (
         [title for title, buttons in EXPERIMENTS.items() if buttons is not _DOWN],
@@ -85,10 +98,9 @@ def _press(breaks: LocalBreaks, on_progress: Callable[[str], object]) -> dict[st
                 if presses < len(EXPERIMENTS[title]):
                     button = EXPERIMENTS[title][presses]
                     on_progress(f"{title}: {button}")
-                    _, order_id = breaks.press(button, order_id=orders.get(title), seed=None)
-                    orders[title] = str(order_id)
-            on_progress("waiting until every message is worked off")
-            _settle(breaks)
+                    orders[title] = press(button, orders.get(title))
+            on_progress("waiting until every message is processed")
+            settle(orders.values())
     return orders
 
 

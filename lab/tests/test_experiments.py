@@ -1,19 +1,24 @@
 """The ten experiments of the console, on a stack of their own: one charge is onecharge's, whatever is pressed."""
 
-from pathlib import Path
+from collections.abc import Iterable
 
 import pytest
+from playwright.sync_api import Page
 
 from console.breaks import BREAKS
-from lab.experiments import EXPERIMENTS, OURS, run
+from lab.experiments import ACCOUNTS, EXPERIMENTS, OURS, press_all
+from tests.support.browser import browser_of_a_test
+from tests.support.deployed_shop import PATIENCE_SECONDS
 from tests.support.harness import PROJECT
+from tests.support.recording import running_local
+
+LABELS = {each.name: each.label for each in BREAKS}
+FINAL = ".states:not(:has-text('still retrying')):has(.status.paid) .ledger"
 
 
 def test_each_button_that_breaks_something_is_pressed() -> None:
     """Except "surprise", which presses others at random."""
-    assert {name for buttons in EXPERIMENTS.values() for name in buttons} == {each.name for each in BREAKS} - {
-        "surprise"
-    }
+    assert {name for buttons in EXPERIMENTS.values() for name in buttons} == LABELS.keys() - {"surprise"}
 
 
 def test_readme_has_each_experiment_and_one_charge_of_ours() -> None:
@@ -24,10 +29,49 @@ def test_readme_has_each_experiment_and_one_charge_of_ours() -> None:
     assert all(row.endswith("| 1 |") for row in rows.values())
 
 
+class Visitor:
+    """A person in front of the console of `make local`, who does the experiments."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page, self.url = page, url
+        page.set_default_timeout(PATIENCE_SECONDS * 1000)
+
+    def press(self, button: str, order_id: str | None) -> str:
+        self.page.goto(f"{self.url}orders/{order_id}" if order_id else self.url)
+        self.page.get_by_role("button", name=LABELS[button], exact=True).click()
+        said = self.page.get_by_role("status")
+        assert said.get_attribute("class") == "said", said.inner_text()
+        if button == "down":  # Its button leads to the list.
+            row = self.page.locator("tr", has_text="Stripe is down")
+            return str(row.locator("th a").get_attribute("id"))
+        return self.page.url.rpartition("/")[2].partition("?")[0]
+
+    def settle(self, orders: Iterable[str]) -> None:
+        """Watch each order's page until it says that no worker retries, and each has charged."""
+        for order_id in orders:
+            self.page.goto(f"{self.url}orders/{order_id}")
+            for nth in range(len(ACCOUNTS)):
+                self.page.locator(FINAL).nth(nth).filter(has_not_text="0").wait_for()
+
+    def charges(self, order_id: str) -> dict[str, int]:
+        """As the order's page shows them, by account."""
+        self.page.goto(f"{self.url}orders/{order_id}")
+        ours, *usual = self.page.locator(".ledger strong").all_inner_texts()
+        return {account: int(count) for account, count in zip(ACCOUNTS, [*usual, ours], strict=True)}
+
+
 @pytest.mark.nightly
-def test_onecharge_charges_each_order_once(tmp_path: Path) -> None:
-    """Beside it the usual workers charge every order at least once, and that of the killed worker twice."""
-    outcomes = {each.title: each.charges for each in run(tmp_path)}
-    assert {title: charges[OURS] for title, charges in outcomes.items()} == dict.fromkeys(EXPERIMENTS, 1)
-    assert all(min(charges.values()) >= 1 for charges in outcomes.values())
-    assert outcomes["A worker is killed"] == {"acct_naive": 2, "acct_powertools": 2, OURS: 1}
+def test_a_person_who_presses_the_buttons_sees_one_charge_of_ours() -> None:
+    """The order's page has the numbers of Stripe's ledger: the usual workers' charges too, two where they overlap."""
+    with browser_of_a_test() as browser, running_local() as stack:
+        visitor = Visitor(browser.new_page(), stack.console_url)
+        orders = press_all(visitor.press, visitor.settle)
+        shown = {title: visitor.charges(order_id) for title, order_id in orders.items()}
+        ledger = stack.stripe.ledger()
+    assert shown == {
+        title: {account: len(ledger.charges_of(order_id, account)) for account in ACCOUNTS}
+        for title, order_id in orders.items()
+    }
+    assert {title: charges[OURS] for title, charges in shown.items()} == dict.fromkeys(EXPERIMENTS, 1)
+    assert shown["Five more deliveries"]["acct_naive"] > 1
+    assert shown["A worker is killed"] == {"acct_naive": 2, "acct_powertools": 2, OURS: 1}
