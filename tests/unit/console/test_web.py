@@ -41,6 +41,7 @@ class CannedReader(Reader):
 
     problem: Exception | None = None
     findings: Sequence[Finding] = ()
+    charges: int | None = 0
 
     def look(self) -> Seen:
         if self.problem:
@@ -50,7 +51,7 @@ class CannedReader(Reader):
     def order(self, order_id: str, pressed: Sequence[tuple[float, str]] = ()) -> OrderSeen:
         facts = Facts(order_id=order_id, now=T0, order_error=MARKUP)
         told = story(facts)
-        told = replace(told, findings=self.findings or told.findings)
+        told = replace(told, findings=self.findings or told.findings, charges=self.charges)
         return OrderSeen(told, timeline(told, self.lines(), pressed=pressed), MARKUP)
 
     def lines(self) -> list[Line]:
@@ -65,6 +66,7 @@ class CannedBreaks(LocalBreaks):
     def __init__(self) -> None:
         self.pressed: list[str] = []
         self.queued: set[str] = set()
+        self.of_powertools = 1
 
     def press(self, name: str, *, order_id: str | None, seed: str | None) -> tuple[str, str | None]:
         if name not in {each.name for each in BREAKS}:
@@ -81,7 +83,7 @@ class CannedBreaks(LocalBreaks):
         return [(T0, f"{name} {MARKUP}") for name in self.pressed]
 
     def usual_charges(self) -> Mapping[str, Mapping[str, int]]:
-        return {title: {ORDER_ID: 1} for title in ("get, charge, put", "Powertools")}
+        return {"get, charge, put": {ORDER_ID: 1}, "Powertools": {ORDER_ID: self.of_powertools}}
 
     def still_queued(self, order_id: str) -> set[str]:
         return self.queued
@@ -232,6 +234,17 @@ def test_numbers_are_not_final_while_a_message_is_queued(client: TestClient, bre
     assert "What you saw so far:" in page
     breaks.queued = set()
     assert "so far" not in client.get(f"/orders/{ORDER_ID}").text
+
+
+def test_an_order_that_a_usual_worker_never_charges_says_why(client: TestClient, breaks: CannedBreaks) -> None:
+    """Once ours has charged it, and no message of it is left: it needed 3-D Secure."""
+    breaks.of_powertools = 0
+    app: Any = client.app
+    for charges, queued, is_said in ((1, set(), True), (0, set(), False), (1, {"Powertools"}, False)):
+        app.state.pages.reader.charges, breaks.queued = charges, queued
+        assert ("no page for 3-D Secure" in client.get(f"/orders/{ORDER_ID}").text) == is_said
+    app.state.pages.reader.charges, breaks.queued, breaks.of_powertools = 1, set(), 1
+    assert "no page for 3-D Secure" not in client.get(f"/orders/{ORDER_ID}").text
 
 
 def test_while_stripe_is_down_the_pages_say_for_how_long(client: TestClient, breaks: CannedBreaks) -> None:
