@@ -42,7 +42,7 @@ _PAGE = """<!doctype html>
 body {{ max-width: 22rem; margin: 12vh auto; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif }}
 a {{ display: block; padding: .75rem 1rem; color: inherit; border: 1px solid #8888; border-radius: .5rem }}
 </style>
-<h1>Who are you?</h1><p>This run's issuer asks for no password.</p>{links}
+<h1>Who are you?</h1><p>This local sign-in needs no password.</p>{links}
 </html>"""
 
 
