@@ -6,6 +6,7 @@ local/recipe.py says what makes up a part.
 import argparse
 import importlib.util
 import keyword
+import os
 import posixpath
 import re
 import shutil
@@ -36,8 +37,6 @@ def refusal(folder: Path, name: str, without: Iterable[str] = ()) -> str:
         return f"NAME={name} has to be 2 to {NAME_MAX} letters a-z, digits and hyphens, as NAME=corner-shop"
     if keyword.iskeyword(module := module_name(name)) or importlib.util.find_spec(module):
         return f"NAME={name} is the name of a Python module already"
-    if "refunds" in without:
-        return "WITHOUT=refunds is not possible: docs/guides/leave-out.md says why, and how to offer none"
     if unknown := sorted(set(without) - set(PARTS)):
         return f"WITHOUT={unknown[0]} is not a part; these are: {' '.join(PARTS)}"
     if folder.is_relative_to(PROJECT):
@@ -127,6 +126,10 @@ def make_project(folder: Path, name: str, *, without: Iterable[str] = (), with_l
     # Another name is sorted in other places, and fits into other lines; what is left out is imported by nobody.
     for command in (["check", "--fix-only", "--quiet", "--no-cache", "."], ["format", "--quiet", "--no-cache", "."]):
         subprocess.run([sys.executable, "-m", "ruff", *command], cwd=folder, check=True)
+    if without:
+        paths = os.environ | {"PYTHONPATH": "functions:shared:."}
+        openapi = [sys.executable, "-m", "tests.support.openapi"]
+        subprocess.run(openapi, cwd=folder, env=paths, check=True, stdout=subprocess.DEVNULL)
     longest = max(len(line) for path in folder.rglob("*.py") for line in path.read_text().splitlines())
     if longest > _LINE_MAX:
         # No formatter wraps a comment or a text that the longer name does not fit into.

@@ -201,7 +201,7 @@ def _of_indented(_: str, lines: list[str], name: str) -> Iterator[tuple[int, int
 
 
 GUIDE = Path(__file__).parent.parent / "docs/guides/leave-out.md"
-PARTS = ("due_orders", "fifo", "webhook", "console")
+PARTS = ("due_orders", "fifo", "webhook", "console", "refunds")
 """What WITHOUT may name."""
 
 
