@@ -3,6 +3,7 @@
 Nothing is left behind, and the next run works.
 """
 
+import errno
 import io
 import signal
 import sys
@@ -73,6 +74,8 @@ def explain(reason: Exception) -> str:
             return str(reason)
         case BotoCoreError() | requests.RequestException() | ConnectionError() | AdminError():
             return f"a part of the local stack does not answer ({reason}): aws.log in its work folder says why"
+        case OSError(errno=errno.EADDRINUSE):
+            return "another process took its port meanwhile: start it again"
         case OSError(strerror=text, filename=name):
             return f"{name or 'the work folder'}: {text}"
         case _:
