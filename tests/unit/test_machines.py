@@ -42,10 +42,13 @@ def program(path: Path, script: str) -> Path:
     return path
 
 
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("CI", "MAKEFLAGS", "MAKELEVEL")}
+"""Not that of the make that runs the tests."""
+
+
 def make(checkout: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    kept = {name: value for name, value in os.environ.items() if name not in ("CI", "MAKEFLAGS", "MAKELEVEL")}
     return subprocess.run(
-        ["make", *arguments], cwd=checkout, env=kept | environment, capture_output=True, text=True, check=False
+        ["make", *arguments], cwd=checkout, env=_ENVIRONMENT | environment, capture_output=True, text=True, check=False
     )
 
 
@@ -88,6 +91,7 @@ def test_an_interrupted_installation_is_begun_again(checkout: Path, tmp_path: Pa
     with subprocess.Popen(
         ["make", "install"],
         cwd=checkout,
+        env=_ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
