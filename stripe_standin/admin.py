@@ -22,7 +22,8 @@ class LedgerCharge:
     """The key of the confirm; None if the charge followed the customer's authentication."""
     created: int
     payment_method: str = ""
-    account: str = ""
+    account: str = "acct_standin"
+    """By default that of every API key that has no other."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Ledger:
     disputes: tuple[Mapping[str, Any], ...] = ()
 
     def charges_of(self, order_id: str, account: str = "acct_standin") -> list[LedgerCharge]:
-        """The charges of an order in an account: by default that of every API key that has no other."""
+        """The charges of an order in an account."""
         return [charge for charge in self.charges if (charge.order_id, charge.account) == (order_id, account)]
 
 

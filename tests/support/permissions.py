@@ -41,12 +41,16 @@ class Request:
 
 
 def requests_of(stack: Stack) -> Iterator[Request]:
-    """All that the functions requested so far, each once; functions by their logical ids."""
+    """All that the stack's functions requested so far, each once; functions by their logical ids.
+
+    A test's subscribers are a stack of their own, on the same emulator.
+    """
     logical_ids = {physical: logical for logical, physical in functions_of(stack).items()}
     for line in Path(stack.aws_log).with_name(PERMISSIONS_LOG).read_text().splitlines():
         decision = json.loads(line)
         function = decision["principal"].rsplit("/", 1)[-1]
-        yield Request(logical_ids[function], decision["action"], decision["resource"], decision["is_allowed"])
+        if function in logical_ids:
+            yield Request(logical_ids[function], decision["action"], decision["resource"], decision["is_allowed"])
 
 
 def rights_of(stack: Stack) -> Iterator[Right]:
