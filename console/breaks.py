@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from uuid import uuid4
 
@@ -154,14 +155,17 @@ class LocalBreaks:
         ledger = self.stack.stripe.ledger()
         return {worker.title: worker.charges(ledger) for worker in self.usual_workers}
 
+    @cached_property
+    def queue_urls(self) -> Mapping[str, str]:
+        """The queue of each usual worker, by its title, and ours."""
+        usual = {worker.title: worker.queue_url(self.stack.aws) for worker in self.usual_workers}
+        return {"onecharge": self.stack.payments_queue_url, **usual}
+
     def still_queued(self, order_id: str) -> set[str]:
         """The workers, by title, whose queue has a message of the order: what they have charged is not final. Ours
         is "onecharge".
         """
-        aws = self.stack.aws
-        queues = {worker.title: worker.queue_url(aws) for worker in self.usual_workers}
-        queues["onecharge"] = self.stack.payments_queue_url
-        return {title for title, url in queues.items() if is_queued(aws, url, order_id)}
+        return {title for title, url in self.queue_urls.items() if is_queued(self.stack.aws, url, order_id)}
 
     def _surprise(self, seed: str | None) -> tuple[str, None]:
         """Three orders with a break each, and three more breaks of each, in an order that the seed repeats."""
@@ -337,10 +341,9 @@ class LocalBreaks:
 
     def _send(self, body: str, times: int = 1) -> None:
         """To our queue and to the usual workers' queues."""
-        aws = self.stack.aws
-        for queue in (self.stack.payments_queue_url, *(worker.queue_url(aws) for worker in self.usual_workers)):
+        for queue in self.queue_urls.values():
             entries = [{"Id": str(number), "MessageBody": body} for number in range(times)]
-            aws.client("sqs").send_message_batch(QueueUrl=queue, Entries=entries)
+            self.stack.aws.client("sqs").send_message_batch(QueueUrl=queue, Entries=entries)
 
     def wait_until_charged(self, order_id: str) -> None:
         self._wait(lambda: bool(self.stack.stripe.ledger().charges_of(order_id)))

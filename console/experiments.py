@@ -20,6 +20,9 @@ class Experiment:
     """Why the usual workers charge again, where they do."""
 
 
+_NOTHING_STORED = "They stored nothing, so the next delivery creates and confirms another PaymentIntent."
+_ROWS_LOST = "Their rows are lost, too, and they know of the charge by nothing else: they charge again."
+
 EXPERIMENTS = (
     Experiment(
         1,
@@ -56,7 +59,7 @@ EXPERIMENTS = (
         "a webhook came first. From now on Stripe replays the 500, so sending the request again under the same key "
         "never helps; another key would charge twice in a design that creates and confirms in one request.",
         "Rule 3: the PaymentIntent's present status decides.",
-        "They stored nothing, so the next delivery creates and confirms another PaymentIntent.",
+        _NOTHING_STORED,
     ),
     Experiment(
         5,
@@ -66,7 +69,7 @@ EXPERIMENTS = (
         "the lease expires, and the message is visible again with receive count 2. The next worker retrieves the "
         "PaymentIntent, and finalizes without a confirm. This takes 90 seconds.",
         "The idea behind rule 1: a worker that dies leaves its message in the queue, and its lease ends by itself.",
-        "They stored nothing, so the next delivery creates and confirms another PaymentIntent.",
+        _NOTHING_STORED,
     ),
     Experiment(
         6,
@@ -86,7 +89,7 @@ EXPERIMENTS = (
         "Stripe forgot a key within minutes, and our row were lost as well, the order would be charged twice: no "
         "button does that, since it would break an assumption that the protocol names.",
         "Rule 2: once the order is 22 hours old, every create is followed by a lookup.",
-        "Their rows are lost, too, and they know of the charge by nothing else: they charge again.",
+        _ROWS_LOST,
     ),
     Experiment(
         8,
@@ -95,7 +98,7 @@ EXPERIMENTS = (
         "a claim that is granted, as for a new order, then a create that is replayed (violet) by the generation's key, "
         "and a retrieve that shows “succeeded”.",
         "Rule 2: every worker derives the same generation, and so the same key.",
-        "Their rows are lost, too, and they know of the charge by nothing else: they charge again.",
+        _ROWS_LOST,
     ),
     Experiment(
         9,

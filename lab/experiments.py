@@ -30,15 +30,13 @@ ACCOUNTS = {**{worker.account: worker.title for worker in USUAL_WORKERS}, OURS: 
 """The design behind each account at Stripe."""
 _SETTLE_SECONDS, _IDLE_POLLS = 500, 8
 
-_DOWN = ["down"]
-"""It disturbs all others, so it comes after them."""
 _PRESSED: Mapping[int, Sequence[str]] = {
     1: ["place"],
     2: ["five"],
     3: ["lose"],
     4: ["500"],
     5: ["kill"],
-    6: _DOWN,
+    6: ["down"],
     7: ["place", "day"],
     8: ["place", "row"],
     9: ["place", "webhook", "dlq"],
@@ -89,10 +87,9 @@ def press_all(
         settle: returns once nothing more happens to these orders.
     """
     orders: dict[str, str] = {}
-    for titles in (
-        [title for title, buttons in EXPERIMENTS.items() if buttons is not _DOWN],
-        [title for title, buttons in EXPERIMENTS.items() if buttons is _DOWN],
-    ):
+    # While Stripe is down, all others are disturbed: it comes after them.
+    for is_down in (False, True):
+        titles = [title for title, buttons in EXPERIMENTS.items() if ("down" in buttons) is is_down]
         for presses in range(max(len(EXPERIMENTS[title]) for title in titles)):
             for title in titles:
                 if presses < len(EXPERIMENTS[title]):
@@ -107,7 +104,7 @@ def press_all(
 def _settle(breaks: LocalBreaks) -> None:
     """Return once all queues have been empty for some seconds."""
     stack, deadline, idle = breaks.stack, time.monotonic() + _SETTLE_SECONDS, 0
-    queues = [stack.payments_queue_url, *(worker.queue_url(stack.aws) for worker in breaks.usual_workers)]
+    queues = breaks.queue_urls.values()
     while idle < _IDLE_POLLS:
         idle = 0 if any(messages_in(stack, each) for each in queues) else idle + 1
         if time.monotonic() > deadline:

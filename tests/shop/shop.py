@@ -68,6 +68,7 @@ RUN_SECONDS = 240.0
 REFUND = requested(0, 400)
 """The message of the first refund."""
 REFUND_ID = REFUND.data.refund_id
+OTHER_REFUND_ID = "rfd_" + "b" * 32
 
 
 def order_id(name: str) -> str:

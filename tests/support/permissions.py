@@ -41,15 +41,13 @@ class Request:
 
 
 def requests_of(stack: Stack) -> Iterator[Request]:
-    """All that the stack's functions requested so far, each once; functions by their logical ids.
-
-    A test's subscribers are a stack of their own, on the same emulator.
-    """
+    """All that the stack's functions requested so far, each once; functions by their logical ids."""
     logical_ids = {physical: logical for logical, physical in functions_of(stack).items()}
     for line in Path(stack.aws_log).with_name(PERMISSIONS_LOG).read_text().splitlines():
         decision = json.loads(line)
         function = decision["principal"].rsplit("/", 1)[-1]
-        if function in logical_ids:
+        # A test's subscribers are a stack of their own, on the same emulator.
+        if function.startswith(f"{stack.stack_name}-"):
             yield Request(logical_ids[function], decision["action"], decision["resource"], decision["is_allowed"])
 
 

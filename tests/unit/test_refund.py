@@ -13,10 +13,9 @@ from onecharge.payments.time_bounds import REFUSED_SECONDS, RETENTION_SECONDS
 from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
 from tests.shop.builders import AMOUNT_MINOR, BOUNDS, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, T0
 from tests.shop.scripted_stripe import Execute
-from tests.shop.shop import REFUND, REFUND_ID, Shop, crash, paid_shop, refund_with
+from tests.shop.shop import OTHER_REFUND_ID, REFUND, REFUND_ID, Shop, crash, paid_shop, refund_with
 from tests.shop.stripe import SdkObject, client_of, sdk_error
 
-OTHER_REFUND_ID = "rfd_" + "b" * 32
 BOUNDARIES = 11
 """Of one delivery: before and after each request, and while Stripe has it."""
 

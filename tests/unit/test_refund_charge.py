@@ -10,10 +10,8 @@ from onecharge.payments.deliveries import REEMIT_AFTER_SECONDS
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.consumer import BackOff, Done, PoisonMessage
 from tests.shop.builders import AMOUNT_MINOR, ORDER_ID, PAYMENTS, T0, paid
-from tests.shop.shop import Shop, paid_shop, refund_with
+from tests.shop.shop import OTHER_REFUND_ID, Shop, paid_shop, refund_with
 from tests.support.harness import Sample
-
-OTHER_REFUND_ID = "rfd_" + "b" * 32
 
 
 @pytest.fixture
