@@ -9,7 +9,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -101,6 +100,8 @@ class LocalBreaks:
     """Those that get the same messages, each with its own account at Stripe."""
     _pressed: list[tuple[float, str, Break]] = field(default_factory=list)
     """When, the order, and the button."""
+    _left_out: list[tuple[float, str, str]] = field(default_factory=list)
+    """What a surprise could not do: when, the order, and why."""
     _up_again: threading.Timer | None = None
     down_until: float = 0.0
     """When Stripe answers again, in epoch seconds; in the past unless it is down."""
@@ -141,7 +142,8 @@ class LocalBreaks:
 
     def history(self, order_id: str) -> Sequence[tuple[float, str]]:
         """When which button was pressed for the order, by its label."""
-        return [(at, each.label) for at, of, each in self._pressed if of == order_id]
+        done = [(at, each.label) for at, of, each in self._pressed if of == order_id]
+        return [*done, *((at, what) for at, of, what in self._left_out if of == order_id)]
 
     def experiments(self, order_id: str) -> Sequence[Experiment]:
         """Those that the order was, the first one first; what a surprise has pressed is one."""
@@ -189,9 +191,10 @@ class LocalBreaks:
             self._pressed.append((time.time(), str(order_id), _named("surprise")))
             self.wait_until_charged(str(order_id))
             for each in others:
-                # What cannot be done at this moment, as long as a message is under way, is left out.
-                with suppress(Problem):
+                try:
                     self.press(each.name, order_id=order_id, seed=None)
+                except Problem as why:
+                    self._left_out.append((time.time(), str(order_id), f"not possible: {each.label}, since {why}"))
 
     # ------------------------------------------------------------ the stack's parts
 

@@ -42,7 +42,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
     if missing := _missing(stack):
-        raise Problem("\n  ".join(("what is missing to deploy; all but STACK stands in the environment:", *missing)))
+        said = "what is missing to deploy (STACK is an argument of make, the others are environment variables):"
+        raise Problem("\n  ".join((said, *missing)))
     account = account_of(stack, arguments)
     named = named_parameters(arguments.parameter)
     described = account.described()

@@ -138,11 +138,12 @@ async function basketScreen(screen) {
     const chosen = quantities.filter(({ quantity }) => quantity > 0);
     const items = chosen.map(({ sku, quantity }) => ({ sku, quantity }));
     const amount = chosen.reduce((sum, { quantity, unit_amount }) => sum + unit_amount * quantity, 0);
-    total.textContent = amount ? words.total(money(amount, currency)) : "";
-    bought = replaced(bought, linesOf(chosen, currency));
+    const isWrong = fields.some((field) => field.isWrong());
+    total.textContent = amount && !isWrong ? words.total(money(amount, currency)) : "";
+    bought = replaced(bought, linesOf(isWrong ? [] : chosen, currency));
     // For this basket alone: what an earlier one still shows goes to a place that is gone.
     place = replaced(place, el("div", {}));
-    if (fields.some(({ isWrong }) => isWrong())) return place.append(words.CORRECT_FIRST);
+    if (isWrong) return place.append(words.CORRECT_FIRST);
     await payForm(place, items, amount, { askForCard, refresh });
   }
 }
@@ -353,8 +354,10 @@ async function confirmWithBank(orderId) {
   const { client_secret } = await payment();
   if (client_secret) await authenticate(await loadStripe(config), client_secret);
   // The order may hear of it later.
-  if (["processing", "succeeded"].includes((await payment()).stripe_status)) confirmed.add(orderId);
-  await route({ said: confirmed.has(orderId) ? "" : words.WAITING_FOR_BANK });
+  const { stripe_status } = await payment();
+  if (["processing", "succeeded"].includes(stripe_status)) confirmed.add(orderId);
+  const said = stripe_status === "requires_action" ? words.NOT_CONFIRMED : words.WAITING_FOR_BANK;
+  await route({ said: confirmed.has(orderId) ? "" : said });
 }
 
 /** After a decline: another card, under a key of its own, for the same order. */

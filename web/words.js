@@ -57,6 +57,7 @@ export const refunded = (amount) => `${amount} has been refunded.`;
 export const placed = (date, orderId) => `Ordered ${date}\nOrder number ${orderId}`;
 export const CANCEL = "Cancel this order";
 export const CONFIRM = "Confirm with your bank";
+export const NOT_CONFIRMED = "You have not confirmed this payment yet. You can do it at any time, or cancel the order.";
 export const WAITING_FOR_BANK = "We are waiting for your bank's answer.";
 export const BOOKING = "Your bank has confirmed this payment. We are completing your order.";
 
@@ -64,7 +65,7 @@ export const BOOKING = "Your bank has confirmed this payment. We are completing 
 export const STATUS = {
   PENDING: ["in progress", "We have your order, and are charging your card, once. You can wait here, or look later under “Your orders”."],
   PAID: ["paid", "Paid. Thank you!"],
-  PAYMENT_DECLINED: ["declined", "Your card was declined. Nothing was charged."],
+  PAYMENT_DECLINED: ["declined", "This order is not paid. Nothing was charged."],
   REQUIRES_ACTION: ["to be confirmed", "Your bank asks you to confirm this payment. Nothing is charged before you do."],
   CANCELING: ["being canceled", "The order is being canceled. If your card was charged a moment before, the order stays paid."],
   CANCELED: ["canceled", "The order is canceled. Nothing was charged."],

@@ -13,7 +13,7 @@ from tests.support.harness import PROJECT
 from tests.support.recording import running_local
 
 LABELS = {each.name: each.label for each in BREAKS}
-FINAL = ".states:not(:has-text('still retrying')):has(.status.paid) .ledger"
+FINAL = ".states:not(:has-text('so far')):has(.status.paid) .ledger"
 
 
 def test_each_button_that_breaks_something_is_pressed() -> None:

@@ -23,6 +23,9 @@ function validate() {
   if (number.length < 14) return error("incomplete_number", "Your card number is incomplete.");
   if (!passesLuhn(number)) return error("invalid_number", "Your card number is invalid.");
   if (!/^\d\d$/.test(month ?? "") || !/^\d\d$/.test(year ?? "")) return error("incomplete_expiry", "Your card's expiration date is incomplete.");
+  const [thisMonth, thisYear] = [new Date().getMonth() + 1, new Date().getFullYear() - 2000];
+  if (+year < thisYear) return error("invalid_expiry_year_past", "Your card's expiration year is in the past.");
+  if (+year === thisYear && +month < thisMonth) return error("invalid_expiry_month_past", "Your card's expiration date is in the past.");
   if (!/^\d{3,4}$/.test($("cvc").value)) return error("incomplete_cvc", "Your card's security code is incomplete.");
   return { card: { "card[number]": number, "card[exp_month]": month, "card[exp_year]": `20${year}`, "card[cvc]": $("cvc").value } };
 }

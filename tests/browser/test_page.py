@@ -151,6 +151,7 @@ def test_a_3d_secure_that_was_closed_is_finished_later(customer: Customer, shop:
     customer.pay(THREE_D_SECURE)
     order_id = customer.sees("REQUIRES_ACTION")
     customer.challenge("close")
+    customer.is_told("not confirmed this payment yet")
     customer.page.reload()
     customer.sees("REQUIRES_ACTION")
     customer.challenge("complete")
@@ -332,6 +333,7 @@ def test_a_quantity_that_cannot_be_ordered_is_said_beside_its_field(
         customer.page.get_by_text("Correct it, then you can pay").wait_for()
         assert (said.inner_text(), mug.input_value()) == ("Order a whole number from 0 to 99.", wrong)
         assert not pay.is_visible()
+        assert not customer.page.get_by_text("Total").is_visible()
     mug.fill("99")
     customer.page.get_by_role("button", name="One less: Mug").click()
     customer.page.get_by_role("button", name="Pay €1,225.00").click()
@@ -801,10 +803,16 @@ def test_the_staff_sees_whose_order_it_is(customer: Customer, shop: DeployedShop
     customer.page.get_by_role("button", name="Cancel this order").wait_for()
 
 
-def test_a_card_that_is_incomplete_is_not_sent(customer: Customer, new_orders: Callable[[], list[str]]) -> None:
+def test_a_card_that_is_incomplete_or_has_expired_is_not_sent(
+    customer: Customer, new_orders: Callable[[], list[str]]
+) -> None:
     """It is said beside the form, until the customer tries again."""
+    form = customer.page.locator("#card-form")
     customer.pay("4242")
-    customer.page.locator("#card-form").get_by_text("incomplete").wait_for()
+    form.get_by_text("incomplete").wait_for()
+    customer.type_card(VISA, expiry="01/20")
+    form.get_by_role("button").click()
+    form.get_by_text("in the past").wait_for()
     assert new_orders() == []
 
 
@@ -845,10 +853,11 @@ def test_stripes_script_that_failed_is_loaded_again(customer: Customer, shop: De
     script = re.compile(r"/stripe\.js$")
     with customer.page.expect_request(script):
         customer.page.reload()
-    customer.page.route(script, lambda route: route.abort(), times=2)
+    customer.page.route(script, lambda route: route.abort())
     customer.page.goto(customer.stack.page_url)
     customer.choose(1)
     customer.is_told("could not be loaded")
+    customer.page.unroute(script)
     customer.pay(VISA)
     customer.sees("PAID")
 

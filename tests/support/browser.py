@@ -111,10 +111,10 @@ class Customer:
         """The lines of the basket, without their amounts."""
         return [line.split("\n")[0] for line in (page or self.page).locator(".lines li").all_inner_texts()]
 
-    def type_card(self, number: str, page: Page | None = None) -> None:
+    def type_card(self, number: str, page: Page | None = None, *, expiry: str = "12/34") -> None:
         form = (page or self.page).frame_locator("#card iframe")
         form.get_by_label("Card number").fill(number)
-        form.get_by_label("Expiry").fill("12/34")
+        form.get_by_label("Expiry").fill(expiry)
         form.get_by_label("CVC").fill("123")
 
     def pay(self, number: str = VISA, *, mugs: int = 2) -> None:

@@ -229,7 +229,7 @@ def test_numbers_are_not_final_while_a_message_is_queued(client: TestClient, bre
     assert re.findall("<small>(charge[^<]*)</small>", page) == [
         "charges in Stripe's ledger",
         "charged by get, charge, put",
-        "charged by Powertools so far, still retrying",
+        "charged by Powertools so far: its queue still has a message",
     ]
     assert "What you saw so far:" in page
     breaks.queued = set()
@@ -269,6 +269,23 @@ def test_a_surprise_says_what_it_does_in_sentences() -> None:
         r"( The (first|second|third) order gets “[^”]+”, “[^”]+”, “[^”]+” and “[^”]+”\.){3} Seed 7 repeats it\.",
         said,
     )
+
+
+def test_what_a_surprise_cannot_do_is_in_its_orders_timeline() -> None:
+    """A day does not pass for an order that still waits."""
+    breaks = LocalBreaks(stack=None, ops=None)  # type: ignore[arg-type]
+    breaks.wait_until_charged = lambda order_id: None  # type: ignore[method-assign]
+
+    def press(name: str, **_: object) -> tuple[str, str]:
+        if name == "day":
+            raise Problem("the order is not decided")
+        return "", ORDER_ID
+
+    breaks.press = press  # type: ignore[method-assign, assignment]
+    buttons = {each.name: each for each in BREAKS}
+    breaks._run([(buttons["place"], [buttons["day"], buttons["row"]])])
+    said = [what for _, what in breaks.history(ORDER_ID)]
+    assert said == ["Surprise me", "not possible: A day passes, since the order is not decided"]
 
 
 def test_a_deployed_stack_has_no_buttons() -> None:
