@@ -169,7 +169,8 @@ def powertools(clients: Clients, *, with_stripe_key: bool = False) -> Handler:
 
     As in its documentation, "Idempotency": sections "Idempotent_function decorator", "Batch processing", "Lambda
     timeouts" (the context is registered). Everything else is at its default: a record expires after an hour. As in its
-    payment example ("Choosing a payload subset"), the request to the provider has no idempotency key.
+    payment example ("Choosing a payload subset"), the request to the provider has no idempotency key; the column
+    "Powertools, Stripe key" adds one.
     """
     processor = BatchProcessor(event_type=EventType.SQS)
     persistence_layer = DynamoDBPersistenceLayer(table_name="IdempotencyTable", boto3_client=clients.dynamodb)
