@@ -222,7 +222,7 @@ requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	  $(COMPILE) layers/requirements/$$each.in -o layers/requirements/$$each.txt || exit 1; done
 
 new: $(VENV)/.dev ## Make a project of your own, without history: make new DIR=../shop NAME=corner-shop [WITHOUT="fifo webhook …"] [WITH=lab].
-	@test "$(DIR)" && test "$(NAME)" || { echo "make new DIR=../shop NAME=corner-shop"; exit 1; }
+	@test "$(DIR)" && test "$(NAME)" || { echo "DIR and NAME are needed: make new DIR=../shop NAME=corner-shop"; exit 1; }
 	@$(PY) -m local.new_project --dir "$(DIR)" --name "$(NAME)" $(call option,WITHOUT,without) $(call option,WITH,with)
 
 # The targets of lab/, which a project of your own has only if it wants to.

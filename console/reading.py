@@ -151,4 +151,5 @@ def _stored(order: Mapping[str, Any]) -> Stored:
         currency=str(order.get("currency", "")),
         placed_at=datetime.fromisoformat(str(order["placed_at"])).timestamp(),
         attempt=int(order.get("attempt", 1)),
+        refunded_minor=int(order.get("stripe_refunded_minor", 0)),
     )

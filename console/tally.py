@@ -25,6 +25,8 @@ class Stored:
     placed_at: float
     """Epoch seconds."""
     attempt: int = 1
+    refunded_minor: int = 0
+    """By Stripe's events."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ export function mountCard(stripe, place, { amount, currency }, failed) {
     const { error: incomplete } = await elements.submit();
     if (incomplete) throw new CardRefused(incomplete.message);
     const { paymentMethod, error } = await stripe.createPaymentMethod({ elements });
-    if (error) throw new CardRefused(error.type === "api_error" ? words.tryAgain(error.message) : error.message);
+    if (error) throw new CardRefused(/^api_/.test(error.type) ? words.tryAgain(error.message) : error.message);
     return paymentMethod.id;
   }
 }

@@ -43,7 +43,7 @@ export const line = (quantity, name) => `${quantity} × ${name}`;
 export const oneLess = (name) => `One less: ${name}`;
 export const oneMore = (name) => `One more: ${name}`;
 export const outOfRange = (most) => `Order a whole number from 0 to ${most}.`;
-export const CORRECT_FIRST = "A quantity is not valid. Correct it, then you can pay.";
+export const CORRECT_FIRST = "Correct the quantity, then you can pay.";
 export const pay = (amount) => `Pay ${amount}`;
 export const payWithThisCard = (amount) => `Pay ${amount} with this card`;
 export const ORDERS = "Your orders";

@@ -3,16 +3,14 @@
 
 const $ = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 
+const NO_CONNECTION = { type: "api_connection_error", message: "Stripe cannot be reached." };
+
 /** A request to the stand-in with the page's publishable key. */
 async function api(/** @type {string} */ key, /** @type {string} */ method, /** @type {string} */ path, /** @type {Record<string, string>} */ given) {
   const parameters = new URLSearchParams(given);
   const url = method === "GET" ? `${path}?${parameters}` : path;
-  const response = await fetch(url, {
-    method,
-    headers: { Authorization: `Bearer ${key}` },
-    body: method === "GET" ? undefined : parameters,
-  });
-  return response.json();
+  const options = { method, headers: { Authorization: `Bearer ${key}` }, body: method === "GET" ? undefined : parameters };
+  return fetch(url, options).then((response) => response.json(), () => ({ error: NO_CONNECTION }));
 }
 
 /** @returns {{ error?: any, card?: any }} */

@@ -330,7 +330,7 @@ def test_a_quantity_that_cannot_be_ordered_is_said_beside_its_field(
     customer.type_card(VISA)
     for wrong in ("100", "-1", "1.5"):
         mug.fill(wrong)
-        customer.page.get_by_text("Correct it, then you can pay").wait_for()
+        customer.page.get_by_text("Correct the quantity").wait_for()
         assert (said.inner_text(), mug.input_value()) == ("Order a whole number from 0 to 99.", wrong)
         assert not pay.is_visible()
         assert not customer.page.get_by_text("Total").is_visible()
@@ -816,6 +816,23 @@ def test_a_card_that_is_incomplete_or_has_expired_is_not_sent(
     assert new_orders() == []
 
 
+@pytest.mark.parametrize("is_down", [False, True])
+def test_a_card_that_stripe_could_not_take_is_sent_again(
+    is_down: bool, customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
+) -> None:
+    """Before an order is sent: the connection to Stripe fails, or Stripe is down."""
+    error = {"error": {"type": "api_error", "message": "Stripe is unavailable."}}
+    path = "**/v1/payment_methods"
+    customer.page.route(path, lambda route: route.fulfill(status=503, json=error) if is_down else route.abort())
+    customer.pay(VISA)
+    form = customer.page.locator("#card-form")
+    form.get_by_text("Nothing is lost: try again").wait_for()
+    customer.page.unroute(path)
+    form.get_by_role("button").click()
+    customer.sees("PAID")
+    assert_one_order_is_paid(shop, new_orders)
+
+
 def test_the_card_number_stays_in_stripes_frame(customer: Customer) -> None:
     """Neither the page nor its storage nor a request to our API ever holds it."""
     sent: list[str] = []
@@ -873,7 +890,7 @@ def test_every_screen_keeps_the_rules_of_accessibility(customer: Customer, shop:
     tab.locator("#card-form").wait_for()
     seen["form"] = customer.violations()
     tab.get_by_label("Mug", exact=True).fill("100")
-    tab.get_by_text("Correct it, then you can pay").wait_for()
+    tab.get_by_text("Correct the quantity").wait_for()
     seen["quantity"] = customer.violations()
     tab.goto(f"{shop.stack.page_url}#/orders")
     tab.get_by_role("heading", name="Your orders").wait_for()

@@ -42,11 +42,16 @@ class CannedReader(Reader):
     problem: Exception | None = None
     findings: Sequence[Finding] = ()
     charges: int | None = 0
+    refunded_minor = 0
 
     def look(self) -> Seen:
         if self.problem:
             raise self.problem
-        return Seen(T0, {ORDER_ID: self.lines()}, {ORDER_ID: Stored(MARKUP, 2500, "EUR", T0)})
+        return Seen(
+            T0,
+            {ORDER_ID: self.lines()},
+            {ORDER_ID: Stored(MARKUP, 2500, "EUR", T0, refunded_minor=self.refunded_minor)},
+        )
 
     def order(self, order_id: str, pressed: Sequence[tuple[float, str]] = ()) -> OrderSeen:
         facts = Facts(order_id=order_id, now=T0, order_error=MARKUP)
@@ -245,6 +250,14 @@ def test_an_order_that_a_usual_worker_never_charges_says_why(client: TestClient,
         assert ("no page for 3-D Secure" in client.get(f"/orders/{ORDER_ID}").text) == is_said
     app.state.pages.reader.charges, breaks.queued, breaks.of_powertools = 1, set(), 1
     assert "no page for 3-D Secure" not in client.get(f"/orders/{ORDER_ID}").text
+
+
+def test_the_list_says_how_much_of_an_order_is_refunded(client: TestClient) -> None:
+    """The order stays PAID."""
+    assert " refunded" not in client.get("/").text
+    app: Any = client.app
+    app.state.pages.reader.refunded_minor = 1000
+    assert "10.00 EUR refunded" in client.get("/").text
 
 
 def test_while_stripe_is_down_the_pages_say_for_how_long(client: TestClient, breaks: CannedBreaks) -> None:
