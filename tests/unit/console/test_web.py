@@ -294,7 +294,7 @@ def test_what_a_surprise_cannot_do_is_in_its_orders_timeline() -> None:
             raise Problem("the order is not decided")
         return "", ORDER_ID
 
-    breaks.press = press  # type: ignore[method-assign, assignment]
+    breaks.press = press  # type: ignore[method-assign]
     buttons = {each.name: each for each in BREAKS}
     breaks._run([(buttons["place"], [buttons["day"], buttons["row"]])])
     said = [what for _, what in breaks.history(ORDER_ID)]
