@@ -146,6 +146,8 @@ def demonstrate(options: argparse.Namespace, console: Console) -> int:
             keep(traffic, work_dir / "stack.json", deployed, say)
         else:
             say("\n`make demo KEEP=1` leaves all of it running, with a console, a shop, and an order for each fault.")
+    if is_kept:
+        say("stopped")
     return 0 if report.ok else 1
 
 

@@ -59,8 +59,8 @@ class Progress:
         orders = self.plan.orders
         return [
             ("orders placed", self.placed, len(orders)),
-            ("messages delivered", self.delivered, self.plan.deliveries),
-            ("deliveries ignored as duplicates", self.ignored, None),
+            ("messages sent", self.delivered, self.plan.deliveries),
+            ("deliveries ignored, since the order was decided", self.ignored, None),
             ("responses lost after a charge", self.lost, sum(order.fault is not None for order in orders)),
             ("orders charged, by Stripe's ledger", self.charged, sum(order.pays for order in orders)),
             ("orders charged twice", self.charged_again, 0),

@@ -5,6 +5,7 @@ Nothing is left behind, and the next run works.
 
 import errno
 import io
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -40,6 +41,8 @@ def stop_on_signals() -> None:
         # A second signal while tidying up would leave things behind.
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_IGN)
+        with suppress(OSError):
+            os.write(sys.stderr.fileno(), b"\nstopping ...\n")  # At once: print may be what was interrupted.
         raise Stopped
 
     for each in _SIGNALS:

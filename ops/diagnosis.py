@@ -290,7 +290,16 @@ def _differs(facts: Facts, intent: StripeIntent, how: Discrepancy | str) -> Find
     move = _reconciliation(facts, "reconcile, by Stripe's event or the row", visited=visited)
     if how in _CAUSES:
         return broken(_CAUSES[how], f"{shown}; {row}", move)
+    if _is_news(facts, intent) and move.until and facts.now < move.until:
+        return waits(Diagnosis.STRIPE_DIFFERS, f"{shown}; {row}; {how}", move)
     return broken(Diagnosis.STRIPE_DIFFERS, f"{shown}; {row}; {how}", move)
+
+
+def _is_news(facts: Facts, intent: StripeIntent) -> bool:
+    """Whether it was charged since reconcile's last round: the next one sees it, unless an event comes first."""
+    found, last = facts.stripe.of(intent.payment_intent_id), facts.reconcile
+    charges = found.charges if found else ()
+    return last is not None and any(each.created > last.round_completed_at for each in charges)
 
 
 # ---------------------------------------------------------------- the row has an outcome

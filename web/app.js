@@ -298,6 +298,7 @@ async function orderScreen(orderId, screen) {
   while (screen === shown) {
     try {
       const order = await once(config, "GET", `/orders/${encodeURIComponent(orderId)}`);
+      if (drawn === undefined && order.status === "REQUIRES_ACTION") await stripeStatus(orderId).catch(() => null);
       if (screen !== shown) return;
       const isOver = !["PENDING", "REQUIRES_ACTION", "CANCELING"].includes(order.status);
       const isNew = JSON.stringify(order) !== drawn;
@@ -316,8 +317,15 @@ async function orderScreen(orderId, screen) {
   }
 }
 
-/** Orders whose payment the bank has confirmed since this page was loaded. */
+/** Orders whose payment the bank has confirmed: Stripe knows it before the order does. */
 const confirmed = new Set();
+
+/** The status of the order's PaymentIntent at Stripe, of a customer's own order. */
+async function stripeStatus(orderId) {
+  const { stripe_status } = await once(config, "GET", `/orders/${encodeURIComponent(orderId)}/payment`);
+  if (["processing", "succeeded"].includes(stripe_status)) confirmed.add(orderId);
+  return stripe_status;
+}
 
 function drawOrder(order) {
   const { order_id, status, amount, currency, amount_refunded, customer_id = customerId() } = order;
@@ -350,13 +358,9 @@ function drawOrder(order) {
 }
 
 async function confirmWithBank(orderId) {
-  const payment = () => request(config, "GET", `/orders/${orderId}/payment`);
-  const { client_secret } = await payment();
+  const { client_secret } = await request(config, "GET", `/orders/${orderId}/payment`);
   if (client_secret) await authenticate(await loadStripe(config), client_secret);
-  // The order may hear of it later.
-  const { stripe_status } = await payment();
-  if (["processing", "succeeded"].includes(stripe_status)) confirmed.add(orderId);
-  const said = stripe_status === "requires_action" ? words.NOT_CONFIRMED : words.WAITING_FOR_BANK;
+  const said = (await stripeStatus(orderId)) === "requires_action" ? words.NOT_CONFIRMED : words.WAITING_FOR_BANK;
   await route({ said: confirmed.has(orderId) ? "" : said });
 }
 

@@ -49,6 +49,11 @@ def test_every_failure_opens_and_says_who_paid_what(page: Page) -> None:
             theirs, ours = paid(page)
             assert ours == "42.00", (fault, design)
             assert (theirs == "0.00" and cell.lost) or (float(theirs) >= 84 and cell.double), (fault, design, theirs)
+            second = page.get_by_role("button", name="Second charge", exact=True)
+            assert second.count() == (float(theirs) >= 84)
+            if second.count():
+                second.click()
+                assert paid(page)[0] == "84.00"
 
 
 def test_a_cell_without_failures_shows_one_charge(page: Page) -> None:

@@ -41,9 +41,9 @@ class Page:
         """Returns the order whose timeline it leads to; nothing if it leads to the list."""
         # What is refused as long as messages are under way is pressed again.
         response = eventually(
-            lambda: self.send(f"/breaks/{name}", **form), lambda response: "Not possible now" not in response.text
+            lambda: self.send(f"/breaks/{name}", **form), lambda response: "Not done" not in response.text
         )
-        assert (response.status_code, "Not possible now" in response.text) == (200, False)
+        assert (response.status_code, "Not done" in response.text) == (200, False)
         return str(response.url.path.rpartition("/")[2])
 
     def timeline(self, order_id: str) -> str:

@@ -72,5 +72,5 @@ def test_only_a_terminal_is_redrawn(stack: Any, is_terminal: bool, monkeypatch: 
     assert ("\x1b[" in text) is is_terminal
     assert "orders placed" in text
     if not is_terminal:
-        assert text.splitlines()[-1].startswith("orders placed: 10, messages delivered: 0, ")
+        assert text.splitlines()[-1].startswith("orders placed: 10, messages sent: 0, ")
         assert len(set(text.splitlines())) == len(text.splitlines())

@@ -196,7 +196,7 @@ def test_a_break_that_is_not_possible_leads_back_and_says_why(client: TestClient
     for given, path in ({"order_id": ORDER_ID}, f"/orders/{ORDER_ID}"), ({"order_id": "//evil.example"}, "/"):
         refused = client.post("/breaks/dlq", data=form | given, headers=headers)
         assert (refused.status_code, refused.headers["Location"]) == (303, f"{path}?done=dlq")
-        assert "Not possible now: the DLQ is empty" in client.get(refused.headers["Location"]).text
+        assert "Not done: the DLQ is empty" in client.get(refused.headers["Location"]).text
 
 
 def test_each_button_is_one_of_the_ten_experiments() -> None:
@@ -320,7 +320,7 @@ def test_the_staff_refunds_and_cancels_on_an_orders_page() -> None:
     assert "read-only" not in page
     [key] = re.findall(r'name="key" value="([^"]+)"', page)
     headers, form = {"Origin": f"http://{HOST}"}, {"token": token_in(page), "order_id": ORDER_ID, "reason": "broken"}
-    for name, said in (("refund", "refunded &lt;script&gt;"), ("cancel", "Not possible now: the order is paid")):
+    for name, said in (("refund", "refunded &lt;script&gt;"), ("cancel", "Not done: the order is paid")):
         response = client.post(f"/staff/{name}", data={**form, "key": key, "amount": "5"}, headers=headers)
         assert (response.status_code, response.headers["Location"]) == (303, f"/orders/{ORDER_ID}?done={name}")
         assert said in client.get(response.headers["Location"]).text

@@ -105,6 +105,8 @@ DISPUTE: Any = stripe.Dispute.construct_from(
     {"id": "dp_1", "status": "needs_response", "reason": "fraudulent", "amount": 2500, "created": NOW}, None
 )
 PUT_ASIDE = FailedRecord("k", "2026-11-21", "ValidationError", "OrdersTable", {"dynamodb": {"Keys": {}}})
+CHARGED: Any = stripe.Charge.construct_from({"id": "ch_1", "created": NOW - 5}, None)
+JUST_BEFORE = ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW - 9, round_completed_at=NOW - 8)
 LATE = ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW - DAY, round_completed_at=NOW - 2 * HOUR)
 
 stored = partial(case, Status.PENDING, None)
@@ -140,6 +142,10 @@ HEALTHY: dict[str, tuple[Facts, Diagnosis, Severity]] = {
     "Stripe is processing": (pending(intent("processing"), age=MINUTE, of_row=FREE), Diagnosis.BACKING_OFF, WAITS),
     "a worker died with the lease": (pending(OPEN, age=2 * MINUTE, of_row=DEAD), Diagnosis.BACKING_OFF, WAITS),
     "a worker died after the charge": (pending(DONE, age=2 * MINUTE, of_row=DEAD), Diagnosis.BACKING_OFF, WAITS),
+    "it has just succeeded after 3-D Secure, and reconcile has not looked since": (
+        authenticating(replace(DONE, charges=(CHARGED,)), reconcile=JUST_BEFORE),
+        *(Diagnosis.STRIPE_DIFFERS, WAITS),
+    ),
     "the customer authenticates": (authenticating(AUTHENTICATES), Diagnosis.AUTHENTICATION_AWAITED, WAITS),
     "the outcome is on its way": (outcome(of_row={"finalized_at": NOW - 5}), Diagnosis.OUTCOME_ON_ITS_WAY, WAITS),
     "a person has it canceled": (
@@ -232,6 +238,10 @@ SICK: dict[str, tuple[Facts, Diagnosis]] = {
     ),
     "it was canceled by hand during 3-D Secure": (
         authenticating(intent("canceled", cancellation_reason="duplicate")),
+        Diagnosis.STRIPE_DIFFERS,
+    ),
+    "it succeeded before reconcile looked last": (
+        authenticating(replace(DONE, charges=(CHARGED,))),
         Diagnosis.STRIPE_DIFFERS,
     ),
     "the bank declined after 3-D Secure": (authenticating(DECLINED), Diagnosis.STRIPE_DIFFERS),
