@@ -179,7 +179,7 @@ raise SystemExit(run_in_terminal(program))
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_everything_that_was_started(tmp_path: Path, end: signal.Signals) -> None:
-    """Ctrl-C, SIGTERM, a terminal that is closed: one line, and no child is left."""
+    """Ctrl-C, SIGTERM, a terminal that is closed: it says so at once and at the end, and no child is left."""
     with subprocess.Popen(
         [sys.executable, "-c", _WAITS, str(tmp_path)],
         env=os.environ | {"PYTHONPATH": str(PROJECT)},
@@ -194,7 +194,7 @@ def test_a_signal_stops_everything_that_was_started(tmp_path: Path, end: signal.
         assert child.exists()
         waiting.send_signal(end)
         output, _ = waiting.communicate(timeout=PATIENCE_SECONDS)
-    assert (waiting.returncode, output) == (130, "stopped\n")
+    assert (waiting.returncode, output) == (130, "\nstopping ...\nstopped\n")
     assert not child.exists()
 
 
