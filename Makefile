@@ -148,7 +148,7 @@ test: install $(VENV)/.dev $(TEST_TOOLS) ## Run the unit tests, then all others 
 	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),$(addprefix --ignore=,$(UNIT_TESTS)))
 
 nightly: install $(VENV)/.dev $(TEST_TOOLS) $(VENV)/opt/.sam-lint ## Run what `make test` has no time for as well, and measure the coverage of branches.
-	@$(PY) -m pytest -q $(PARALLEL) --nightly --ignore=lab --cov --cov-config=tests/branches.toml
+	@$(PY) -m pytest -q $(PARALLEL) --nightly --ignore=lab/tests --cov --cov-config=tests/branches.toml
 	@$(PY) -m pytest -q $(PARALLEL) --nightly lab/tests
 
 # TOKEN_COMMAND prints an access token for the customer that its last argument names: docs/guides/deploy.md.
