@@ -136,6 +136,7 @@ local: install ## Run the whole system here until Ctrl-C, with a console and a s
 PARALLEL := -n $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 2)))
 
 UNIT_TESTS := tests/unit stripe_standin/tests
+OTHER_TESTS := tests --ignore=tests/unit lab/tests
 UNIT := $(PY) -m pytest -q $(PARALLEL) $(UNIT_TESTS)
 # Files, and tests in them, are run alone; options, as `-k cancel`, choose among all unit tests.
 FILES_ASKED_FOR = $(wildcard $(foreach each,$(PYTEST_ARGS),$(firstword $(subst ::, ,$(each)))))
@@ -145,10 +146,10 @@ unit: $(VENV)/.dev ## Run the unit tests, and see that they run 95 % of the line
 TEST_TOOLS := $(addprefix $(VENV)/opt/,.checks .dynamodb-local .stripe-types .browser)
 test: install $(VENV)/.dev $(TEST_TOOLS) ## Run the unit tests, then all others [PYTEST_ARGS=…: these alone].
 	@$(if $(PYTEST_ARGS),,$(UNIT) --cov)
-	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),$(addprefix --ignore=,$(UNIT_TESTS)))
+	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),$(OTHER_TESTS))
 
 nightly: install $(VENV)/.dev $(TEST_TOOLS) $(VENV)/opt/.sam-lint ## Run what `make test` has no time for as well, and measure the coverage of branches.
-	@$(PY) -m pytest -q $(PARALLEL) --nightly --ignore=lab/tests --cov --cov-config=tests/branches.toml
+	@$(PY) -m pytest -q $(PARALLEL) --nightly tests stripe_standin/tests --cov --cov-config=tests/branches.toml
 	@$(PY) -m pytest -q $(PARALLEL) --nightly lab/tests
 
 # TOKEN_COMMAND prints an access token for the customer that its last argument names: docs/guides/deploy.md.
