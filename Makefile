@@ -7,7 +7,7 @@ $(error this is not the checkout: run make in its folder, or make -C folder)
 endif
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
-PYTHON ?= python3.13
+PYTHON ?= $(if $(shell python3.13 --version 2>/dev/null),python3.13,python3)
 # Relative, since make splits names at spaces: with the checkout's path in them, `make clean` in "/home/me/my shop" would
 # delete /home/me/my.
 VENV := .venv
@@ -150,6 +150,7 @@ test: install $(VENV)/.dev $(TEST_TOOLS) ## Run the unit tests, then all others 
 
 nightly: install $(VENV)/.dev $(TEST_TOOLS) $(VENV)/opt/.sam-lint ## Run what `make test` has no time for as well, and measure the coverage of branches.
 	@$(PY) -m pytest -q $(PARALLEL) --nightly tests stripe_standin/tests --cov --cov-config=tests/branches.toml
+# The schedules without coverage, which would make them three times as long.
 	@$(PY) -m pytest -q $(PARALLEL) --nightly lab/tests
 
 # TOKEN_COMMAND prints an access token for the customer that its last argument names: docs/guides/deploy.md.
