@@ -265,7 +265,7 @@ class LocalBreaks:
             self.stack.stripe.add_fault(Fault.UNAVAILABLE_503, times=None, method=method, path="/v1/*")
         if self._up_again:
             self._up_again.cancel()
-        self._up_again = threading.Timer(_DOWN_SECONDS, self.stack.stripe.clear_faults)
+        self._up_again = threading.Timer(_DOWN_SECONDS, self.stack.stripe.clear_faults, [Fault.UNAVAILABLE_503])
         self._up_again.daemon = True
         self._up_again.start()
         self.down_until = time.time() + _DOWN_SECONDS

@@ -99,8 +99,9 @@ class StandInAdmin:
         """How many requests have met an injected fault."""
         return sum(max(0, rule["hits"] - rule["skip"]) for rule in self._send("GET", "faults")["rules"])
 
-    def clear_faults(self) -> None:
-        self._send("DELETE", "faults")
+    def clear_faults(self, kind: Fault | None = None) -> None:
+        """All of them, or those of one kind."""
+        self._send("DELETE", "faults", {"kind": kind})
 
     def advance_clock(self, seconds: float) -> None:
         self._send("POST", "clock", {"advance_seconds": seconds})

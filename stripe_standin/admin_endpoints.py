@@ -117,7 +117,8 @@ def _ledger(standin: Server) -> dict[str, Any]:
 
 def _faults(standin: Server, method: str, body: dict[str, Any]) -> dict[str, Any]:
     if method == "DELETE":
-        standin.faults = FaultPlan()
+        kind = body.get("kind")
+        standin.faults.rules = [rule for rule in standin.faults.rules if kind and rule.kind != kind]
     if method == "POST":
         standin.faults.rules += [FaultRule.from_json(rule) for rule in body["rules"]]
     return {"rules": [asdict(rule) for rule in standin.faults.rules]}

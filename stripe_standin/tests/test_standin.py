@@ -60,7 +60,9 @@ def test_an_outage_affects_replays_and_reads_too(account: Account) -> None:
     assert account.fails("key-1").http_status == 503
     with pytest.raises(stripe.APIError):
         account.client.v1.payment_intents.retrieve(intent.id)
-    account.admin.clear_faults()
+    account.admin.add_fault(Fault.ERROR_500_BEFORE)
+    account.admin.clear_faults(Fault.UNAVAILABLE_503)
+    assert account.fails("key-2").http_status == 500  # Only the outage is over.
     assert account.pay("key-1").id == intent.id
 
 
