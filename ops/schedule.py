@@ -17,6 +17,11 @@ REPUBLISH_EVERY_SECONDS = 15 * 60
 RECONCILE_EVERY_SECONDS = 5 * 60
 """The rates of the two schedules in template.yaml."""
 
+EVENT_SECONDS = 40 * 60
+"""How old an event of Stripe's is, at most, when reconcile has read it, if its webhook did not come. It runs every five
+minutes, and reads those that are five minutes old, each half hour while webhooks arrive (functions/reconcile/run.py).
+"""
+
 OUTCOME_SECONDS = 60
 """How long a stored change may be on its way to the other service before it is late: it usually takes a second."""
 

@@ -295,17 +295,21 @@ function cardForm(currency) {
 async function orderScreen(orderId, screen) {
   let pause = 0.5; // Seconds.
   let drawn;
+  let isAsked = false;
   while (screen === shown) {
     try {
       const order = await once(config, "GET", `/orders/${encodeURIComponent(orderId)}`);
-      if (drawn === undefined && order.status === "REQUIRES_ACTION") await stripeStatus(orderId).catch(() => null);
+      if (order.status === "REQUIRES_ACTION" && !isAsked) {
+        isAsked = await stripeStatus(orderId).then(() => true, (error) => !(error instanceof NoAnswer));
+      }
       if (screen !== shown) return;
       const isOver = !["PENDING", "REQUIRES_ACTION", "CANCELING"].includes(order.status);
-      const isNew = JSON.stringify(order) !== drawn;
+      const state = JSON.stringify([order, confirmed.has(orderId)]);
+      const isNew = state !== drawn;
       if (isOver || (isNew && drawn !== undefined)) notice("");
       if (isNew) drawOrder(order);
       if (isOver) return;
-      drawn = JSON.stringify(order);
+      drawn = state;
     } catch (error) {
       if (screen !== shown) return;
       if (!(error instanceof NoAnswer)) throw error;

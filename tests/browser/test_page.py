@@ -156,7 +156,8 @@ def test_a_3d_secure_that_was_closed_is_finished_later(customer: Customer, shop:
     customer.sees("REQUIRES_ACTION")
     customer.challenge("complete")
     customer.page.get_by_text("Your bank has confirmed").wait_for()
-    customer.page.reload()  # The event is late: the page asks Stripe.
+    customer.page.route("**/payment", lambda route: route.abort(), times=1)
+    customer.page.reload()  # The event is late: the page asks Stripe, until it is answered.
     customer.page.get_by_text("Your bank has confirmed").wait_for()
     assert not customer.page.get_by_role("button", name="Cancel").is_visible()
     webhooks(shop, order_id, "PAID")

@@ -106,7 +106,7 @@ DISPUTE: Any = stripe.Dispute.construct_from(
 )
 PUT_ASIDE = FailedRecord("k", "2026-11-21", "ValidationError", "OrdersTable", {"dynamodb": {"Keys": {}}})
 CHARGED: Any = stripe.Charge.construct_from({"id": "ch_1", "created": NOW - 5}, None)
-JUST_BEFORE = ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW - 9, round_completed_at=NOW - 8)
+CHARGED_LONG_AGO: Any = stripe.Charge.construct_from({"id": "ch_1", "created": NOW - HOUR}, None)
 LATE = ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW - DAY, round_completed_at=NOW - 2 * HOUR)
 
 stored = partial(case, Status.PENDING, None)
@@ -142,8 +142,14 @@ HEALTHY: dict[str, tuple[Facts, Diagnosis, Severity]] = {
     "Stripe is processing": (pending(intent("processing"), age=MINUTE, of_row=FREE), Diagnosis.BACKING_OFF, WAITS),
     "a worker died with the lease": (pending(OPEN, age=2 * MINUTE, of_row=DEAD), Diagnosis.BACKING_OFF, WAITS),
     "a worker died after the charge": (pending(DONE, age=2 * MINUTE, of_row=DEAD), Diagnosis.BACKING_OFF, WAITS),
-    "it has just succeeded after 3-D Secure, and reconcile has not looked since": (
-        authenticating(replace(DONE, charges=(CHARGED,)), reconcile=JUST_BEFORE),
+    "it succeeded after 3-D Secure, and reconcile has not read that event yet": (
+        authenticating(
+            replace(DONE, charges=(CHARGED,)), reconcile=replace(LATE, since=NOW - 6, round_completed_at=NOW)
+        ),
+        *(Diagnosis.STRIPE_DIFFERS, WAITS),
+    ),
+    "it succeeded after 3-D Secure, and reconcile has never run": (
+        authenticating(replace(DONE, charges=(CHARGED,)), reconcile=None),
         *(Diagnosis.STRIPE_DIFFERS, WAITS),
     ),
     "the customer authenticates": (authenticating(AUTHENTICATES), Diagnosis.AUTHENTICATION_AWAITED, WAITS),
@@ -240,8 +246,12 @@ SICK: dict[str, tuple[Facts, Diagnosis]] = {
         authenticating(intent("canceled", cancellation_reason="duplicate")),
         Diagnosis.STRIPE_DIFFERS,
     ),
-    "it succeeded before reconcile looked last": (
+    "reconcile has read the event of its charge": (
         authenticating(replace(DONE, charges=(CHARGED,))),
+        Diagnosis.STRIPE_DIFFERS,
+    ),
+    "reconcile has not read the event of its charge for an hour": (
+        authenticating(replace(DONE, charges=(CHARGED_LONG_AGO,)), reconcile=None),
         Diagnosis.STRIPE_DIFFERS,
     ),
     "the bank declined after 3-D Secure": (authenticating(DECLINED), Diagnosis.STRIPE_DIFFERS),

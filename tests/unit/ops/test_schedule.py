@@ -6,6 +6,7 @@ from onecharge.orders.republication import RepublishCheckpoint, republications_d
 from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from ops import schedule
 from ops.output import duration_of
+from reconcile import run
 from tests.shop.builders import T0, payment
 from tests.support.harness import PROJECT
 
@@ -21,6 +22,12 @@ def test_the_rates_are_those_of_the_template() -> None:
     ):
         [minutes] = re.findall(rf"\n  {function}:(?:\n(?:   .*)?)*?rate\((\d+) minutes\)", template)
         assert int(minutes) * 60 == seconds
+
+
+def test_an_event_is_read_as_reconcile_reads_it() -> None:
+    """Once it is old enough, at the next list, in the next run."""
+    waits = run.FINALIZING_SECONDS + run.LISTED_AFTER_SECONDS + schedule.RECONCILE_EVERY_SECONDS
+    assert waits == schedule.EVENT_SECONDS
 
 
 def test_the_next_republication_is_when_it_becomes_due() -> None:
