@@ -53,14 +53,14 @@ class Staff:
         return cls(stack, stack.api_url, lambda: str(token.run(stack, wanted).document["access_token"]))
 
     def refund(self, order_id: str, *, amount: str, reason: str, key: str) -> str:
-        """Refund the amount, such as `12.50`, or all that is left if it is empty. The same key refunds once."""
+        """Refund the amount, such as `12.50`, or “all” that is left. The same key refunds once."""
         currency = str(self._order(order_id)["currency"])
         if (sent := self.unanswered.get(order_id)) and sent.key != key:
             raise Problem("this order's last refund was not answered: reload its page, and send that one again first")
         # The token is a machine's on a deployed stack: the reason says which person.
         by = "" if self.stack.is_local else f" ({self.stack.caller})"
         body: dict[str, Any] = {"reason": reason_of(reason_of(reason) + by)}
-        if amount.strip():
+        if amount.strip() != "all":
             body["amount"] = _minor(amount, currency)
         headers = {"Authorization": f"Bearer {self.token()}", "Idempotency-Key": key}
         self.unanswered[order_id] = Asked(key, amount, reason)
@@ -103,5 +103,7 @@ def _minor(amount: str, currency: str) -> int:
     decimals = decimals_of(currency)
     found = re.fullmatch(r"(\d{1,12})(?:\.(\d+))?", amount.strip())
     if found is None or len(found[2] or "") > decimals:
-        raise Problem(f"{amount.strip()!r} is not an amount in {currency}: write it as {'12.50' if decimals else '12'}")
+        raise Problem(
+            f"{amount.strip()!r} is not an amount in {currency}: write it as {'12.50' if decimals else '12'}, or all"
+        )
     return int(found[1] + (found[2] or "").ljust(decimals, "0"))
