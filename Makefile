@@ -224,7 +224,7 @@ requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@for each in local dev bench checks emulator; do test ! -f layers/requirements/$$each.txt || \
 	  $(COMPILE) layers/requirements/$$each.in -o layers/requirements/$$each.txt || exit 1; done
 
-new: $(VENV)/.dev ## Make a project of your own, without history: make new DIR=../shop NAME=corner-shop [WITHOUT="fifo webhook …"] [WITH=lab].
+new: $(if $(and $(DIR),$(NAME)),$(VENV)/.dev) ## Make a project of your own, without history: make new DIR=../shop NAME=corner-shop [WITHOUT="fifo webhook …"] [WITH=lab].
 	@test "$(DIR)" && test "$(NAME)" || { echo "DIR and NAME are needed: make new DIR=../shop NAME=corner-shop"; exit 1; }
 	@$(PY) -m local.new_project --dir "$(DIR)" --name "$(NAME)" $(call option,WITHOUT,without) $(call option,WITH,with)
 

@@ -234,7 +234,7 @@ def test_numbers_are_not_final_while_a_message_is_queued(client: TestClient, bre
     assert re.findall("<small>(charge[^<]*)</small>", page) == [
         "charges in Stripe's ledger",
         "charged by get, charge, put",
-        "charged by Powertools so far: its queue still has a message",
+        "charged by Powertools so far (its queue still has a message)",
     ]
     assert "What you saw so far:" in page
     breaks.queued = set()
