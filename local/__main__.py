@@ -57,9 +57,10 @@ def serve(work_dir: Path, host: str, port: int, console: Console) -> int:
 
 def _warm_up(stack: Stack) -> None:
     """Start the functions on an order's way with an empty batch: the first order is as quick as the next ones."""
+    client = stack.aws.client("lambda")
     for logical_id in ("PublishEventsFunction", "ChargeOrderFunction", "UpdateOrderFunction"):
         function = f"{stack.aws.physical_id(stack.stack_name, logical_id)}:live"
-        stack.aws.client("lambda").invoke(FunctionName=function, InvocationType="Event", Payload=b'{"Records": []}')
+        client.invoke(FunctionName=function, InvocationType="Event", Payload=b'{"Records": []}')
 
 
 def main() -> int:

@@ -290,13 +290,13 @@ def _differs(facts: Facts, intent: StripeIntent, how: Discrepancy | str) -> Find
     move = _reconciliation(facts, "reconcile, by Stripe's event or the row", visited=visited)
     if how in _CAUSES:
         return broken(_CAUSES[how], f"{shown}; {row}", move)
-    read_at = _charged_at(facts, intent) + schedule.EVENT_SECONDS
+    read_at = _unread_charge_at(facts, intent) + schedule.EVENT_SECONDS
     if facts.now < read_at:
         return waits(Diagnosis.STRIPE_DIFFERS, f"{shown}; {row}; {how}", replace(move, until=read_at))
     return broken(Diagnosis.STRIPE_DIFFERS, f"{shown}; {row}; {how}", move)
 
 
-def _charged_at(facts: Facts, intent: StripeIntent) -> int:
+def _unread_charge_at(facts: Facts, intent: StripeIntent) -> int:
     """When Stripe made the last charge whose event reconcile has not read; 0 without one."""
     found, read_until = facts.stripe.of(intent.payment_intent_id), facts.reconcile.since if facts.reconcile else 0
     charged_at = max((each.created for each in found.charges), default=0) if found else 0

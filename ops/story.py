@@ -122,10 +122,8 @@ def _states(facts: Facts) -> Iterator[State]:
         money = as_money(each.intent.amount_minor, each.intent.currency)
         more = f"{money}, generation {each.intent.generation}"
         if refunded := each.refunded_minor:
-            is_whole = refunded >= each.intent.amount_minor
-            more += (
-                ", fully refunded" if is_whole else f", refunded {as_money(refunded, each.intent.currency)} of {money}"
-            )
+            some = f"refunded {as_money(refunded, each.intent.currency)} of {money}"
+            more += f", {'fully refunded' if refunded >= each.intent.amount_minor else some}"
         yield State(each.intent.payment_intent_id, each.intent.status, more)
     if not facts.stripe.intents:
         yield State("stripe", "unknown" if facts.stripe.failure else "no PaymentIntent")

@@ -299,8 +299,8 @@ async function orderScreen(orderId, screen) {
   while (screen === shown) {
     try {
       const order = await once(config, "GET", `/orders/${encodeURIComponent(orderId)}`);
-      if (order.status === "REQUIRES_ACTION" && !isAsked) {
-        isAsked = await stripeStatus(orderId).then(() => true, (error) => !(error instanceof NoAnswer));
+      if (order.status === "REQUIRES_ACTION" && !isAsked && !confirmed.has(orderId)) {
+        isAsked = await paymentOf(orderId, once).then(() => true, (error) => !(error instanceof NoAnswer));
       }
       if (screen !== shown) return;
       const isOver = !["PENDING", "REQUIRES_ACTION", "CANCELING"].includes(order.status);
@@ -324,11 +324,11 @@ async function orderScreen(orderId, screen) {
 /** Orders whose payment the bank has confirmed: Stripe knows it before the order does. */
 const confirmed = new Set();
 
-/** The status of the order's PaymentIntent at Stripe, of a customer's own order. */
-async function stripeStatus(orderId) {
-  const { stripe_status } = await once(config, "GET", `/orders/${encodeURIComponent(orderId)}/payment`);
-  if (["processing", "succeeded"].includes(stripe_status)) confirmed.add(orderId);
-  return stripe_status;
+/** The payment of a customer's own order, as Stripe has it now. */
+async function paymentOf(orderId, send = request) {
+  const payment = await send(config, "GET", `/orders/${encodeURIComponent(orderId)}/payment`);
+  if (["processing", "succeeded"].includes(payment.stripe_status)) confirmed.add(orderId);
+  return payment;
 }
 
 function drawOrder(order) {
@@ -362,9 +362,10 @@ function drawOrder(order) {
 }
 
 async function confirmWithBank(orderId) {
-  const { client_secret } = await request(config, "GET", `/orders/${orderId}/payment`);
+  const { client_secret } = await paymentOf(orderId);
   if (client_secret) await authenticate(await loadStripe(config), client_secret);
-  const said = (await stripeStatus(orderId)) === "requires_action" ? words.NOT_CONFIRMED : words.WAITING_FOR_BANK;
+  const { stripe_status } = await paymentOf(orderId);
+  const said = stripe_status === "requires_action" ? words.NOT_CONFIRMED : words.WAITING_FOR_BANK;
   await route({ said: confirmed.has(orderId) ? "" : said });
 }
 

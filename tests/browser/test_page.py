@@ -1,5 +1,6 @@
 """The customer's page in a real browser: however it is clicked, reloaded or cut off, one order, and one charge."""
 
+import itertools
 import os
 import re
 from collections.abc import Callable
@@ -135,6 +136,20 @@ def test_3d_secure_is_completed(customer: Customer, shop: DeployedShop) -> None:
     webhooks(shop, order_id, "PAID")
     customer.sees("PAID")
     assert len(shop.charges(order_id)) == 1
+
+
+def test_an_answer_that_is_lost_once_the_bank_has_confirmed_is_asked_for_again(
+    customer: Customer, shop: DeployedShop
+) -> None:
+    """The page reads the payment when it shows the order, when the customer confirms, and twice after it: no more."""
+    reads = itertools.count(1)
+    customer.page.route("**/payment", lambda route: route.abort() if next(reads) == 3 else route.fallback())
+    customer.pay(THREE_D_SECURE)
+    order_id = customer.sees("REQUIRES_ACTION")
+    customer.challenge("complete")
+    customer.page.get_by_text("Your bank has confirmed").wait_for()
+    assert next(reads) == 5
+    webhooks(shop, order_id, "PAID")
 
 
 def test_a_failed_3d_secure_is_a_decline(customer: Customer, shop: DeployedShop) -> None:
