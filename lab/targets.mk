@@ -1,5 +1,12 @@
-# What proves, and what compares. Included by the Makefile.
-.PHONY: specification simulate mutants experiments survival bench costs
+# What only the reference has, included by the Makefile: it runs the demo, proves, compares, and makes copies.
+.PHONY: demo new record parity specification simulate mutants experiments survival bench costs
+
+demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…]; KEEP=1 leaves it running.
+	@$(PY) -m local.demo $(call option,ORDERS,orders) $(call option,SEED,seed) $(call option,PORT,port) $(if $(KEEP),--keep)
+
+new: ## Make a project of your own, without history: make new DIR=../shop NAME=corner-shop.
+	@test "$(DIR)" && test "$(NAME)" || { echo "DIR and NAME are needed: make new DIR=../shop NAME=corner-shop"; exit 1; }
+	@"$(PYTHON)" -m local.new_project --dir "$(DIR)" --name "$(NAME)"
 
 specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; break each of its rules [BOUNDS="crash=ANY, cancel=1"].
 	@$(PY) -m lab.specification $(call option,BOUNDS,bounds)
@@ -24,3 +31,20 @@ bench: install $(VENV)/.dev $(VENV)/opt/.bench $(VENV)/opt/.dynamodb-local ## Wh
 
 costs: $(VENV)/.dev ## Say what a million paid orders cost on AWS, beside the naive loop.
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.costs
+
+record: install $(VENV)/.dev $(VENV)/opt/.browser ## Record the console and the page for the README, from a stack that it starts.
+	@PYTHONPATH=functions:shared:. $(PY) -m tests.support.recording
+
+parity: $(VENV)/.local ## Ask Stripe's test mode what the stand-in was asked in the tests: make parity STRIPE_SECRET_KEY=sk_test_….
+	@test "$(STRIPE_SECRET_KEY)" || { echo "make parity STRIPE_SECRET_KEY=sk_test_…"; exit 1; }
+	@STRIPE_SECRET_KEY="$(STRIPE_SECRET_KEY)" $(PY) -m stripe_standin.parity
+
+# Stripe's official types, for the tests that hold the stand-in's objects against them, pinned by a lock file. Their
+# version is the one of the API version that stripe-python pins.
+$(VENV)/opt/.stripe-types: layers/requirements/stripe-types/package-lock.json $(VENV)/.made-at
+	$(call from_npm,stripe,$(STRIPE_TYPES_INSTALL),the tests against Stripe's types)
+
+STRIPE_TYPES_INSTALL = mkdir -p $(FROM_NPM) && cp layers/requirements/stripe-types/*.json $(FROM_NPM) && \
+  (cd $(FROM_NPM) && timeout 600 npm ci $(NPM_OPTIONS) --ignore-scripts >/dev/null)
+
+test nightly: $(VENV)/opt/.stripe-types

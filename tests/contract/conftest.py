@@ -1,4 +1,4 @@
-"""What the contract tests hold our fakes against: DynamoDB Local, which is AWS's own, and the types Stripe publishes.
+"""What the contract tests hold our fakes against: DynamoDB Local, which is AWS's own.
 
 The simulation's DynamoDB, in memory, is tested beside AWS's.
 """
@@ -6,14 +6,12 @@ The simulation's DynamoDB, in memory, is tested beside AWS's.
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from local.emulator import CREDENTIALS, running_emulator
-from stripe_standin.tests.typescript import TypeScript, require_node
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.dynamodb_local import NotInstalled, dynamodb_client, running_dynamodb_local
 from tests.support.harness import PROJECT, create_table
@@ -73,9 +71,3 @@ def dynamodb(request: pytest.FixtureRequest) -> Any:
 def payments(dynamodb: Any) -> str:
     """An empty Payments table, as template.yaml declares it."""
     return create_table(dynamodb, f"payments-{uuid4()}", "PaymentsTable")
-
-
-@pytest.fixture
-def typescript(tmp_path: Path) -> TypeScript:
-    require_node()
-    return TypeScript(tmp_path)

@@ -5,10 +5,18 @@ A call, an option or a result that Stripe.js does not have does not compile. JSD
 
 from pathlib import Path
 
-from stripe_standin.tests.typescript import TypeScript
+import pytest
+
+from stripe_standin.tests.typescript import TypeScript, require_node
 from tests.support.harness import PROJECT
 
 WEB = PROJECT / "web"
+
+
+@pytest.fixture
+def typescript(tmp_path: Path) -> TypeScript:
+    require_node()
+    return TypeScript(tmp_path)
 
 
 def test_the_page_compiles(typescript: TypeScript) -> None:

@@ -9,7 +9,6 @@ from tests.support.harness import PROJECT
 
 FILES = [PROJECT / path for path in files_of_the_project()]
 MARKDOWN = [path for path in FILES if path.suffix == ".md"]
-LINE_MAX = 120
 # Written in parts, so that this file does not hold what it looks for.
 REGISTRIES = ["pypi" + ".org", "python" + "hosted.org", "npm" + "js.org", "npm" + "js.com", "yarn" + "pkg.com"]
 
@@ -72,12 +71,6 @@ def test_every_term_of_the_glossary_is_in_the_code() -> None:
     patterns = {term: re.sub(r"[\s_-]", r"[\\s_-]*", term) for term in terms}
     assert terms
     assert [term for term, pattern in patterns.items() if not re.search(pattern, source, re.IGNORECASE)] == []
-
-
-def test_no_line_of_the_readme_is_too_long() -> None:
-    """It is read in terminals and diffs, too."""
-    lines = (PROJECT / "README.md").read_text().splitlines()
-    assert [number for number, line in enumerate(lines, 1) if len(line) > LINE_MAX] == []
 
 
 def test_no_file_names_a_package_registry() -> None:
