@@ -1,7 +1,7 @@
 """The AWS emulator with IAM enforced: a request that the caller's role does not allow is refused, as on AWS.
 
 The emulator's own interpreter runs this file; with AUTH=true it gives each function the credentials of its execution
-role. Five things are added to it:
+role. Six things are added to it:
 
 - A request is checked under the action's name in IAM, where the emulator takes the request's own.
 - Every decision about a role's request is appended to the file that PERMISSIONS_LOG names, once each, as a line of
@@ -9,6 +9,7 @@ role. Five things are added to it:
 - Requests count as sent over TLS, since the policies refuse all others and the emulator has no certificate.
 - A zip is unpacked once, and every worker gets a link to it. By itself the emulator unpacks each layer anew for each
   worker: 5,000 files, which take two seconds at every cold start, and again when the run ends.
+- Repeated headers are joined by a comma, as API Gateway does (payload format 2.0). By itself the emulator adds a space.
 - An invocation's log is read to its end, which the worker marks. By itself the emulator waits 50 ms for the first line:
   on a busy machine it then finds the lines with the worker's next invocation, or never.
 """
@@ -84,6 +85,18 @@ class UnpackedOnce(zipfile.ZipFile):
         Path(path).symlink_to(unpacked)
 
 
+_app = app.app
+
+
+async def joining_headers(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """The emulator's ASGI application, given each header once; cookies are joined by semicolons, as the emulator does."""
+    joined: dict[bytes, bytes] = {}
+    for name, value in scope.get("headers", ()):
+        separator = b"; " if name == b"cookie" else b","
+        joined[name] = joined[name] + separator + value if name in joined else value
+    await _app({**scope, "headers": list(joined.items())}, receive, send)
+
+
 _END_OF_LOG = "the invocation's log ends here"
 _LOG_SECONDS = 1
 """So long the next line of a worker's log is waited for: one that was killed does not say that it has ended."""
@@ -106,6 +119,7 @@ def log_to_its_end(worker: Any) -> str:
 
 if __name__ == "__main__":
     iam_evaluator.enforce = enforce_and_record
+    app.app = joining_headers
     app.pin_request_origin = pin_origin_as_tls
     lambda_runtime.zipfile = SimpleNamespace(**{**vars(zipfile), "ZipFile": UnpackedOnce})
     lambda_runtime._PYTHON_WORKER_SCRIPT = marking_worker()

@@ -23,8 +23,9 @@ from orders_api.repeats import RepeatGuard
 
 KEY_LENGTH_MAX = 255
 """As many characters as Stripe allows for its own keys."""
-IDEMPOTENCY_KEY_PATTERN = rf"^[!-~]{{1,{KEY_LENGTH_MAX}}}$"
-"""Visible ASCII without spaces."""
+IDEMPOTENCY_KEY_PATTERN = rf"^[!-+\--~]{{1,{KEY_LENGTH_MAX}}}$"
+"""Visible ASCII without spaces and commas. API Gateway joins a header that is sent twice by a comma (payload format 2.0):
+as a key, `k,k` would be another order than `k`, and another charge."""
 
 STAFF_SCOPE = "onecharge/refund"
 """The scope of the staff's access tokens: they read any customer's order, and refund it."""
@@ -90,14 +91,16 @@ def _idempotency_key(event: APIGatewayProxyEventV2) -> str:
         return key
     if not key:
         detail = (
-            f"The header Idempotency-Key is required: 1 to {KEY_LENGTH_MAX} visible ASCII characters, the same for "
-            "every retry of one request and new for each new request."
+            f"The header Idempotency-Key is required: 1 to {KEY_LENGTH_MAX} visible ASCII characters without "
+            "commas, the same for every retry of one request and new for each new request."
         )
         raise Problem(HTTPStatus.BAD_REQUEST, "idempotency-key-missing", detail)
     if len(key) > KEY_LENGTH_MAX:
         reason = f"has {len(key)} characters: at most {KEY_LENGTH_MAX} are allowed"
     elif " " in key:
         reason = "contains a space: only visible ASCII characters are allowed"
+    elif "," in key:
+        reason = "contains a comma: no key has one, but a header that is sent twice arrives with one"
     else:
         reason = "contains a character that is not visible ASCII"
     raise Problem(HTTPStatus.BAD_REQUEST, "idempotency-key-invalid", f"The header Idempotency-Key {reason}.")

@@ -6,12 +6,14 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import urllib3
+from urllib3 import HTTPHeaderDict
 
 from local.observe import drain, open_tap
 from local.stack import Stack
 from onecharge.runtime.dynamodb import shard_of
 from stripe_standin.faults import Fault
-from tests.support.deployed_shop import AMOUNT, PRICE, SKU, DeployedShop, eventually
+from tests.support.deployed_shop import AMOUNT, PATIENCE_SECONDS, PRICE, SKU, DeployedShop, eventually
 from tests.support.stacks import on_both, own_stack
 
 FUNCTIONS = {"orders_api", "publish_events", "charge_order", "update_order"}
@@ -50,6 +52,18 @@ def test_a_client_that_retries_has_one_order(shop: DeployedShop) -> None:
     assert shop.order(key).text == answers[0].text
     assert shop.order(key, currency="usd").status_code == 422
     assert len(shop.charges(order_id)) == 1
+
+
+def test_a_key_that_arrives_twice_is_refused(shop: DeployedShop) -> None:
+    """A proxy that repeats the header turns `k` into `k,k`, which would be a second order: 400, and nothing is stored."""
+    shop.order(key := str(uuid4()))
+    stored, authorization = shop.stored_orders(), str(shop.http.headers["Authorization"])
+    headers = HTTPHeaderDict([("Authorization", authorization), ("Idempotency-Key", key), ("Idempotency-Key", key)])
+    url = f"{shop.stack.api_url}/orders"
+    answer = urllib3.request("POST", url, json=shop.body(), headers=headers, timeout=PATIENCE_SECONDS)
+    assert (answer.status, answer.headers["Content-Type"]) == (400, "application/problem+json")
+    assert "The header Idempotency-Key contains a comma" in answer.json()["detail"]
+    assert shop.stored_orders() == stored
 
 
 def test_twenty_deliveries_make_one_charge(shop: DeployedShop, stack: Stack) -> None:

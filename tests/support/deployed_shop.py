@@ -84,14 +84,12 @@ class DeployedShop:
         data = body if isinstance(body, str) else json.dumps(body)
         return self.http.post(f"{self.stack.api_url}/orders", data=data, headers=headers, timeout=PATIENCE_SECONDS)
 
+    def body(self, **changes: Any) -> dict[str, Any]:
+        items = [{"sku": SKU, "quantity": 2}]
+        return {"currency": CURRENCY, "payment_method": "pm_card_visa", "items": items, **changes}
+
     def order(self, key: str | None = None, **changes: Any) -> requests.Response:
-        body = {
-            "currency": CURRENCY,
-            "payment_method": "pm_card_visa",
-            "items": [{"sku": SKU, "quantity": 2}],
-            **changes,
-        }
-        return self.send(body, key or str(uuid4()))
+        return self.send(self.body(**changes), key or str(uuid4()))
 
     def get(self, order_id: str) -> requests.Response:
         return self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=PATIENCE_SECONDS)

@@ -66,7 +66,7 @@ _IDEMPOTENCY_KEY: dict[str, JsonValue] = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": True,
-    "description": "Visible ASCII, the same for every retry of one request and new for each new one.",
+    "description": "Visible ASCII without commas, the same for every retry of one request and new for each new one.",
     "schema": {"type": "string", "pattern": IDEMPOTENCY_KEY_PATTERN},
 }
 

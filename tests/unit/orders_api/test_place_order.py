@@ -114,6 +114,7 @@ def test_an_unknown_field_is_named(client: Client) -> None:
         (" ", "invalid", "a space"),
         ("two words", "invalid", "a space"),
         ("a" * 256, "invalid", "256 characters"),
+        ("sent-twice,sent-twice", "invalid", "a comma"),
         ("Wörter", "invalid", "not visible ASCII"),
         ("tab\there", "invalid", "not visible ASCII"),
     ],
