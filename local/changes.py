@@ -85,15 +85,10 @@ def _built(logical_id: str, source: Path, project: Path) -> bytes:
     """The zip that `sam build` and `sam deploy` would make of it."""
     with TemporaryDirectory() as folder:
         artifacts = Path(folder) / "artifacts"
-        command = [sys.executable, str(project / "layers/build/build.py"), logical_id, Sam.architecture_here()]
+        build = project / "layers/build/build.py"
+        command = [sys.executable, str(build), logical_id, Sam.architecture_here(), str(source)]
         environment = {**os.environ, "ARTIFACTS_DIR": str(artifacts)}
         subprocess.run(
-            command,
-            cwd=source,
-            env=environment,
-            check=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            command, env=environment, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         return Path(shutil.make_archive(str(artifacts), "zip", artifacts)).read_bytes()

@@ -1,6 +1,6 @@
 """Builds one layer or function for Lambda. `sam build` runs this for each one (`BuildMethod: makefile`, template.yaml).
 
-    ARTIFACTS_DIR=… python3.13 build.py LibrariesLayer arm64    in a copy of the folder that CodeUri or ContentUri names
+    ARTIFACTS_DIR=… python3.13 build.py LibrariesLayer arm64 FOLDER    a copy of what CodeUri or ContentUri names
 
     layers/NAME/requirements.txt   ─► python/…               the packages, by their hashes
     shared/onecharge/              ─► python/onecharge/
@@ -85,6 +85,6 @@ if __name__ == "__main__":
     if sys.version_info[:2] != (3, 13):
         sys.exit(f"Python 3.13 has to build, since .pyc files are for one version; this is {sys.version.split()[0]}")
     try:
-        build(sys.argv[1], sys.argv[2], source=Path.cwd(), artifacts=Path(os.environ["ARTIFACTS_DIR"]))
+        build(sys.argv[1], sys.argv[2], source=Path(sys.argv[3]), artifacts=Path(os.environ["ARTIFACTS_DIR"]))
     except subprocess.CalledProcessError as failed:
         sys.exit(f"{failed.cmd[2]} failed (exit status {failed.returncode}); it says why above")

@@ -4,13 +4,15 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import botocore
+import pytest
 
-from layers.build.build import AWS_SERVICES, build, endpoints_of_ours, package_of
+from layers.build.build import AWS_SERVICES, PLATFORMS, build, endpoints_of_ours, package_of
 from local.samples import logical_id_of
 from tests.support.harness import PROJECT, load_template
 
@@ -59,12 +61,37 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.parametrize("python", ["shop/.venv/bin/python3.13", "on PATH/python3.13"])
+@pytest.mark.parametrize("architecture", PLATFORMS)
+def test_sam_build_needs_no_prepared_shell(architecture: str, python: str, tmp_path: Path) -> None:
+    """The project's environment builds, if it is there; else python3.13 of PATH, called inside the project: a shim of
+    pyenv's looks there for .python-version, and SAM calls the Makefile in another folder."""
+    project = tmp_path / "my shop (Zoë's)"
+    shutil.copytree(PROJECT / "layers/build", project / "layers/build")
+    program = tmp_path / python.replace("shop", project.name)
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$PWD" "$@"\n')
+    program.chmod(0o755)
+    (source := tmp_path / "a copy").mkdir()
+    done = subprocess.run(
+        ["make", "--makefile", str(project / f"layers/build/{architecture}/Makefile"), "build-SharedLayer"],
+        cwd=source,
+        env={"PATH": f"{tmp_path / 'on PATH'}:{os.defpath}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    called_in, *words = done.stdout.splitlines()
+    assert called_in == str(project / "layers/build")
+    assert words == ["build.py", "SharedLayer", architecture, str(source)]
+
+
 def test_a_package_that_cannot_be_installed_fails_the_build(tmp_path: Path) -> None:
     """Here: no file has the hash. The build ends with what pip says, then one line."""
     (tmp_path / "requirements.txt").write_text(f"stripe==16.1.0 --hash=sha256:{'0' * 64}\n")
     environment = {**os.environ, "ARTIFACTS_DIR": str(tmp_path / "built"), "PIP_NO_INDEX": "1"}
-    command = [sys.executable, str(PROJECT / "layers/build/build.py"), "StripeLayer", "arm64"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, str(PROJECT / "layers/build/build.py"), "StripeLayer", "arm64", str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "stripe" in done.stderr
     assert done.stderr.splitlines()[-1] == "pip failed (exit status 1); it says why above"
