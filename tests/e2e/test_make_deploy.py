@@ -105,7 +105,6 @@ def test_from_nothing_to_an_order_and_back(owner: Owner) -> None:
     checks += 1  # its webhook arrived
     checks += 1  # its refund SUCCEEDED
     tables += 1  # OrderRefunds
-    tables += 1  # DueDocuments
     assert (status, printed.count("✓"), printed.count("✗")) == (0, checks, 0), printed
     assert len(owner.left()["tables"]) == tables
 
