@@ -77,8 +77,6 @@ def plan(seen: Seen, wanted: Wanted) -> list[Step]:
     is_live = given.get("Profile") == "live"
     if is_live and "AlarmEmail" not in given:
         raise Problem("Profile=live without AlarmEmail: who gets the alarms? (AlarmEmail= if it is really nobody)")
-    if is_live and not given.get("JwtIssuer") and "SelfSignUp" not in given:
-        raise Problem("Profile=live without SelfSignUp=true or false: may anybody sign up? docs/guides/card-testing.md")
     has_secrets = wanted.secret_names.keys() <= given.keys() or bool(seen.stored_key and seen.has_webhook_secret)
     if key := seen.stored_key or (wanted.functions_key or wanted.deploying_key if not has_secrets else ""):
         _refuse_key(key, wanted.deploying_key, is_live)

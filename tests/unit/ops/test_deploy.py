@@ -186,7 +186,7 @@ def test_a_live_stack_is_protected_against_its_deletion(caller: Caller) -> None:
     expected = {"StackName": "shop", "EnableTerminationProtection": True}
     caller.answers("cloudformation", "update_termination_protection", {}, **expected)
     caller.has_deployed(ApiUrl="https://api")
-    live = ("--parameter", "Profile=live", "--parameter", "AlarmEmail=", "--parameter", "SelfSignUp=true")
+    live = ("--parameter", "Profile=live", "--parameter", "AlarmEmail=")
     boto3.client("secretsmanager").create_secret(Name="StripeSecretArn", SecretString="rk_live_1")
     boto3.client("secretsmanager").create_secret(Name="StripeWebhookSecretArn", SecretString="whsec_1")
     assert caller.run("deploy", "--yes", *live).status == 0

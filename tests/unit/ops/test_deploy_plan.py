@@ -10,7 +10,7 @@ from ops.errors import Problem
 TEST, LIVE, RESTRICTED = "sk_test_1", "sk_live_1", "rk_live_1"
 ARNS = {"StripeSecretArn": "arn:of:key", "StripeWebhookSecretArn": "arn:of:webhook"}
 ALL = list(Step)
-LIVE_PROFILE = {"Profile": "live", "AlarmEmail": "you@example.org", "SelfSignUp": "true"}
+LIVE_PROFILE = {"Profile": "live", "AlarmEmail": "you@example.org"}
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,6 @@ def test_each_state_has_its_steps(seen: Seen, key: str, expected: list[Step]) ->
         (Seen(), Wanted("shop", {"JwtIssuer": "https://a"}, TEST), "JwtAudience"),
         (Seen(), Wanted("shop", {"WebOrigin": "http://127.0.0.1:3000"}, TEST), "http://localhost"),
         (Seen(), Wanted("shop", {"Profile": "live"}, LIVE, RESTRICTED), "without AlarmEmail"),
-        (Seen(), Wanted("shop", {"Profile": "live", "AlarmEmail": ""}, LIVE, RESTRICTED), "without SelfSignUp"),
         (Seen(), Wanted("shop", deploying_key=LIVE), "asks for live"),
         (Seen(), Wanted("shop", deploying_key="later"), "sk_test_"),
         (Seen(), Wanted("shop", LIVE_PROFILE, LIVE), "restricted key"),
