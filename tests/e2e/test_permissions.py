@@ -55,14 +55,13 @@ def test_every_right_is_used_and_every_request_is_allowed(shop: DeployedShop, st
 
 
 def test_no_right_is_for_everything(stack: Stack) -> None:
-    """No action and no resource has a wildcard, but X-Ray, a log group's streams, a bucket's objects."""
+    """No action and no resource has a wildcard, but X-Ray and a log group's streams."""
     for right in rights_of(stack):
         assert "*" not in right.action
         if right.action.startswith("xray:"):
             continue  # X-Ray has no resources to name.
-        assert right.resource.count("*") <= right.resource.endswith((":*", "/*"))
+        assert right.resource.count("*") <= right.resource.endswith(":*")
         assert right.resource.endswith(":*") <= right.action.startswith("logs:")
-        assert right.resource.endswith("/*") <= right.action.startswith("s3:")
 
 
 # ------------------------------------------------------------ what uses the rights
