@@ -1,8 +1,11 @@
-"""`python -m console`: the same as `python -m ops console`."""
+"""`python -m console --stack STACK_JSON`: `make local` starts it."""
 
 import sys
-
-from ops.__main__ import run
+from pathlib import Path
 
 if __name__ == "__main__":
-    sys.exit(run(["console", *sys.argv[1:]]))
+    # `python -m` itself adds only the present folder.
+    sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "shared"))
+    from console.serve import main
+
+    sys.exit(main(sys.argv[1:]))

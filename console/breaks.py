@@ -20,7 +20,6 @@ from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
 from console.experiments import Experiment, experiment_of
-from console.staff import SCOPE, Staff
 from local.observe import messages_in
 from local.price_list import sold
 from local.stack import Stack as LocalStack
@@ -30,7 +29,7 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.charge_rows import payment_of
 from onecharge.runtime.dynamodb import to_item
-from ops.connection import STACK_JSON, Stack
+from ops.connection import Stack
 from ops.errors import Problem
 from stripe_standin.faults import Fault
 
@@ -39,15 +38,9 @@ _DOWN_SECONDS = 60
 _CUSTOMER = "cus_console"
 
 
-def local_stack(stack_json: str | None) -> LocalStack:
-    """Where everything of the local stack is; `stack_json` as `--stack`."""
-    given = json.loads(Path(stack_json if stack_json and stack_json != "local" else STACK_JSON).read_text())
-    return LocalStack(**given)
-
-
-def local_staff(ops: Stack, stack: LocalStack) -> Staff:
-    """The staff of a local stack, whose issuer asks for no password."""
-    return Staff(ops, stack.api_url, lambda: stack.issuer.token("staff", SCOPE))
+def local_stack(stack_json: str) -> LocalStack:
+    """Where everything of the local stack is."""
+    return LocalStack(**json.loads(Path(stack_json).read_text()))
 
 
 type _Do = Callable[["LocalBreaks", str], object]
@@ -67,7 +60,8 @@ class Break:
     """Whether the list is what to look at next, and not the order's page."""
 
     @property
-    def experiment(self) -> Experiment:
+    def experiment(self) -> Experiment | None:
+        """None for a refund, which breaks nothing."""
         return experiment_of(self.name)
 
 
@@ -147,7 +141,8 @@ class LocalBreaks:
 
     def experiments(self, order_id: str) -> Sequence[Experiment]:
         """Those that the order was, the first one first; what a surprise has pressed is one."""
-        made = list(dict.fromkeys(each.experiment for _, of, each in self._pressed if of == order_id))
+        pressed = [each.experiment for _, of, each in self._pressed if of == order_id]
+        made = list(dict.fromkeys(each for each in pressed if each))
         return [each for each in made if "surprise" in each.buttons] or made
 
     def usual_charges(self) -> Mapping[str, Mapping[str, int]]:
@@ -174,7 +169,7 @@ class LocalBreaks:
         seed = seed or str(random.randrange(10_000))
         chance = random.Random(seed)
         placing = [each for each in BREAKS if not each.of_order and each.name not in ("surprise", "down")]
-        of_order = [each for each in BREAKS if each.of_order]
+        of_order = [each for each in BREAKS if each.of_order and each.experiment]
         plan = [(chance.choice(placing), [chance.choice(of_order) for _ in range(3)]) for _ in range(3)]
         threading.Thread(target=self._run, args=[plan], daemon=True).start()
         names = [[f"“{each.label}”" for each in (first, *others)] for first, others in plan]
@@ -282,15 +277,6 @@ class LocalBreaks:
         # At once, so that they meet the lease.
         self._send(self._message(order_id), times=5)
 
-    @_button("row", "Delete the payment row", of_order=True)
-    def delete_row(self, order_id: str) -> None:
-        """Deletes the order's row in the Payments table, and delivers its message again."""
-        key = to_item({"order_id": order_id})
-        self.ops.dynamodb.delete_item(TableName=self.stack.charges_table, Key=key)
-        for worker in self.usual_workers:
-            worker.forget(self.stack.aws, order_id)
-        self._send(self._message(order_id))
-
     @_button("day", "A day passes", of_order=True)
     def pass_a_day(self, order_id: str) -> None:
         """Stripe forgets the order's keys, its payment row is lost, and its message comes again, a day later.
@@ -318,6 +304,15 @@ class LocalBreaks:
             self.stack.stripe.delete_keys(key)
         self.delete_row(order_id)
 
+    @_button("row", "Delete the payment row", of_order=True)
+    def delete_row(self, order_id: str) -> None:
+        """Deletes the order's row in the Payments table, and delivers its message again."""
+        key = to_item({"order_id": order_id})
+        self.ops.dynamodb.delete_item(TableName=self.stack.charges_table, Key=key)
+        for worker in self.usual_workers:
+            worker.forget(self.stack.aws, order_id)
+        self._send(self._message(order_id))
+
     @_button("webhook", "Deliver webhooks twice, late", of_order=True)
     def late_webhooks(self, order_id: str) -> None:
         """Sends each of Stripe's events of this order twice, the newest first."""
@@ -339,6 +334,20 @@ class LocalBreaks:
             if order_id in message["Body"]:
                 self._send(message["Body"])
                 sqs.delete_message(QueueUrl=dlq, ReceiptHandle=message["ReceiptHandle"])
+
+    @_button("refund", "Refund it", of_order=True)
+    def refund(self, order_id: str) -> None:
+        """Asks the API, as the staff, to refund all that is left of what was paid."""
+        token = self.stack.issuer.token("staff", "onecharge/refund")
+        headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": str(uuid4())}
+        url, body = f"{self.stack.api_url}/orders/{order_id}/refunds", {"reason": "a button of the console"}
+        try:
+            response = requests.post(url, json=body, headers=headers, timeout=60)
+            answer = response.json()
+        except requests.RequestException as error:
+            raise Problem(f"the API does not answer: {error}") from None
+        if not response.ok:
+            raise Problem(str(answer.get("detail") or answer))
 
     # ------------------------------------------------------------ how
 

@@ -1,6 +1,6 @@
 """The ten experiments: what to look for in an order's timeline, and which rule of docs/protocol.md it shows.
 
-Each button of breaks.py belongs to one of them.
+Each button of breaks.py but the refund belongs to one of them.
 """
 
 from dataclasses import dataclass
@@ -121,6 +121,6 @@ EXPERIMENTS = (
 )
 
 
-def experiment_of(button: str) -> Experiment:
-    """The experiment that this button makes. Raises StopIteration if there is no such button."""
-    return next(each for each in EXPERIMENTS if button in each.buttons)
+def experiment_of(button: str) -> Experiment | None:
+    """The experiment that this button makes, if it makes one."""
+    return next((each for each in EXPERIMENTS if button in each.buttons), None)

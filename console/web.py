@@ -1,14 +1,14 @@
-"""The console's routes: the list, an order, server-sent events of both, the buttons that break, the staff's forms."""
+"""The console's routes: the list, an order, server-sent events of both, the buttons that break."""
 
 import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from typing import Any
+from urllib.parse import parse_qs
 
 from botocore.exceptions import BotoCoreError, ClientError
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -16,12 +16,13 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from console.guard import Guard, form_of, new_token
+from console.breaks import LocalBreaks
 from console.reading import OrderSeen, Reader
 from console.tally import tally
 from console.timeline import clock_of
@@ -31,12 +32,9 @@ from ops.errors import Problem, problem_of
 from ops.findings import Diagnosis, Finding
 from ops.output import duration_of, redacted, redacted_values, time_of
 
-if TYPE_CHECKING:
-    from console.breaks import LocalBreaks  # Of a local stack alone.
-    from console.staff import Staff
-
 _HERE = Path(__file__).resolve().parent
 ROWS_SHOWN = 100
+REFRESH_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -52,12 +50,9 @@ class Pages:
     """Everything that a request needs."""
 
     reader: Reader
-    breaks: "LocalBreaks | None"
-    staff: "Staff | None"
-    token: str
-    refresh_seconds: float
+    breaks: LocalBreaks | None
     shop: str = ""
-    """The customer's page; empty if it is not known."""
+    """The customer's page."""
     done: dict[tuple[str, str], Said] = field(default_factory=dict)
     """What each button has done last, by its name and the order whose page says so; "" is the list."""
 
@@ -97,8 +92,7 @@ class Pages:
     def page(self, name: str, **given: Any) -> str:
         """A whole page."""
         buttons = self.breaks.buttons if self.breaks else ()
-        forms = {"token": self.token, "key": str(uuid4()), "buttons": buttons, "staff": self.staff}
-        context = {"stack": self.title, "shop": self.shop, **forms}
+        context = {"stack": self.title, "shop": self.shop, "buttons": buttons}
         return _TEMPLATES.get_template(name).render({"problem": None, "said": None, **context, **given})
 
     def fragment(self, name: str, **given: Any) -> str:
@@ -107,21 +101,11 @@ class Pages:
         return "".join(template.blocks["live"](template.new_context(given)))
 
 
-def create_app(
-    reader: Reader,
-    *,
-    hosts: Sequence[str],
-    breaks: "LocalBreaks | None" = None,
-    staff: "Staff | None" = None,
-    refresh_seconds: float = 1.0,
-    shop: str = "",
-) -> Starlette:
+def create_app(reader: Reader, *, breaks: LocalBreaks | None = None, shop: str = "") -> Starlette:
     """The console of one stack.
 
     Args:
-        hosts: what a request's Host may be, with the port.
         breaks: None for a stack in which nothing is broken.
-        staff: None for a stack that is only looked at.
         shop: the customer's page, to link to.
     """
     app = Starlette(
@@ -131,13 +115,13 @@ def create_app(
             Route("/orders/{order_id:str}", _order),
             Route("/orders/{order_id:str}/live", _order),
             Route("/breaks/{name:str}", _press, methods=["POST"]),
-            Route("/staff/{name:str}", _act_as_staff, methods=["POST"]),
             Mount("/static", StaticFiles(directory=_HERE / "static")),
         ],
-        middleware=[Middleware(Guard, hosts=frozenset(hosts))],
+        # A name of another site may resolve to this address (DNS rebinding).
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])],
         exception_handlers={404: _not_found},
     )
-    app.state.pages = Pages(reader, breaks, staff, new_token(), refresh_seconds, shop)
+    app.state.pages = Pages(reader, breaks, shop)
     return app
 
 
@@ -157,48 +141,22 @@ async def _order(request: Request) -> Response:
 
 
 async def _press(request: Request) -> Response:
-    breaks, name = _pages(request).breaks, str(request.path_params["name"])
+    """Press the button, and lead to the page that says what was done, or why not."""
+    pages, name = _pages(request), str(request.path_params["name"])
+    breaks = pages.breaks
     chosen = next((each for each in breaks.buttons if each.name == name), None) if breaks else None
     if breaks is None or chosen is None:
         raise HTTPException(404)
-
-    def press(form: Mapping[str, str]) -> tuple[str, str | None]:
-        what, order_id = breaks.press(name, order_id=form.get("order_id"), seed=form.get("seed"))
-        return what, None if chosen.stays else order_id
-
-    return await _done(request, name, press)
-
-
-async def _act_as_staff(request: Request) -> Response:
-    staff, name = _pages(request).staff, str(request.path_params["name"])
-    if staff is None or name not in ("refund", "cancel"):
-        raise HTTPException(404)
-
-    def act(form: Mapping[str, str]) -> tuple[str, str | None]:
-        order_id, reason = form.get("order_id", ""), form.get("reason", "")
-        if not re.fullmatch(ORDER_ID_PATTERN, order_id):
-            raise Problem("there is no such order")
-        if name == "cancel":
-            return staff.cancel(order_id, reason=reason), order_id
-        amount, key = form.get("amount", ""), form.get("key", "")
-        return staff.refund(order_id, amount=amount, reason=reason, key=key), order_id
-
-    return await _done(request, name, act)
-
-
-async def _done(request: Request, name: str, do: Callable[[Mapping[str, str]], tuple[str, str | None]]) -> Response:
-    """Do what a form of ours asks for, and lead to the page that says what was done, or why not."""
-    pages = _pages(request)
-    form = await form_of(request, pages.token)
-    if form is None:
-        return HTMLResponse(pages.page("base.html", problem="This form is out of date: reload the page."), 403)
+    if request.headers.get("origin") != f"http://{request.headers['host']}":
+        raise HTTPException(403)  # Another site in the same browser can send a form here.
+    form = {field: values[0] for field, values in parse_qs((await request.body()).decode(errors="replace")).items()}
+    order_id, seed = form.get("order_id"), form.get("seed")
     try:
-        what, shown = await run_in_threadpool(do, form)
-        said = Said(what)
+        what, shown = await run_in_threadpool(breaks.press, name, order_id=order_id, seed=seed)
+        said, shown = Said(what), None if chosen.stays else shown
     except Problem as refused:
         said = Said(redacted(str(refused)), is_done=False)
-        order_id = form.get("order_id", "")
-        shown = order_id if re.fullmatch(ORDER_ID_PATTERN, order_id) else None
+        shown = order_id if order_id and re.fullmatch(ORDER_ID_PATTERN, order_id) else None
     except Exception as error:
         return _failed(pages, error)
     pages.done[name, shown or ""] = said
@@ -235,7 +193,7 @@ def _problem(pages: Pages, error: Exception) -> str:
     problem = problem_of(error)
     if problem is None:
         raise error
-    if pages.reader.stack.is_local and isinstance(error, BotoCoreError | ClientError):
+    if isinstance(error, BotoCoreError | ClientError):
         return "the local stack does not answer: `make local` starts one"
     return redacted(str(problem))
 
@@ -255,7 +213,7 @@ def _events(request: Request, name: str, read: Callable[[], Mapping[str, Any]]) 
                 # A comment keeps the connection, and finds out that nobody listens any more.
                 yield f"data: {json.dumps(html)}\n\n" if html != last else ": the same\n\n"
                 last = html
-            await asyncio.sleep(pages.refresh_seconds)
+            await asyncio.sleep(REFRESH_SECONDS)
 
     return StreamingResponse(events(), media_type="text/event-stream")
 

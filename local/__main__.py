@@ -11,7 +11,7 @@ from local.arguments import Arguments
 from local.arguments import port as port_of
 from local.changes import contents, deploy_what_changes
 from local.given_stripe import GivenStripe
-from local.kept import FIRST_PORT, addresses, kept, ports_from, url_of
+from local.kept import FIRST_PORT, addresses, console_url, kept, ports_from
 from local.samples import write_environment
 from local.stack import PROJECT, Stack, running_stack
 from local.terminal import STOPPED, run_in_terminal
@@ -41,7 +41,7 @@ def serve(work_dir: Path, host: str, port: int, console: Console) -> int:
             stripe=given,
             webhooks_by_themselves=True,
             page_port=page_port,
-            console_url=url_of(console_port),
+            console_url=console_url(console_port),
             on_progress=say,
         ) as stack:
             if given is None:
@@ -59,7 +59,7 @@ def _warm_up(stack: Stack) -> None:
     """Start the functions on an order's way with an empty batch: the first order is as quick as the next ones."""
     client = stack.aws.client("lambda")
     for logical_id in ("PublishEventsFunction", "ChargeOrderFunction", "UpdateOrderFunction"):
-        function = stack.aws.physical_id(stack.stack_name, logical_id)
+        function = f"{stack.aws.physical_id(stack.stack_name, logical_id)}:live"
         client.invoke(FunctionName=function, InvocationType="Event", Payload=b'{"Records": []}')
 
 

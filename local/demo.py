@@ -18,7 +18,7 @@ from local.demo_live import Progress, shown
 from local.demo_plan import FollowUp, Plan, PlannedOrder, make_plan
 from local.demo_report import Report, count, show
 from local.demo_traffic import Traffic
-from local.kept import FIRST_PORT, addresses, kept, ports_from, url_of
+from local.kept import FIRST_PORT, addresses, console_url, kept, ports_from
 from local.observe import NotIdle, drain, wait_until_idle
 from local.stack import PROJECT, running_stack
 from local.terminal import Stopped, run_in_terminal
@@ -132,7 +132,7 @@ def demonstrate(options: argparse.Namespace, console: Console) -> int:
             project=options.project,
             seed=seed,
             page_port=page_port,
-            console_url=url_of(console_port) if is_kept else "",
+            console_url=console_url(console_port) if is_kept else "",
             on_progress=lambda message: say(f"• {message}"),
         ) as stack,
     ):

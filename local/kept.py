@@ -26,13 +26,18 @@ def ports_from(first: int, say: Callable[[str], object]) -> tuple[int, int]:
     return console, shop
 
 
-def url_of(port: int) -> str:
-    return f"http://{_HOST}:{port}/"
+def console_url(port: int) -> str:
+    """The console's address; empty in a project without its folder."""
+    return f"http://{_HOST}:{port}/" if (PROJECT / "console").is_dir() else ""
 
 
 @contextmanager
 def kept(stack: Stack, stack_json: Path) -> Iterator[None]:
-    """Publish the stack, and serve its console, which listens at the stack's `console_url`. Raises StartupError."""
+    """Publish the stack, and serve its console at the stack's `console_url`, if it has one. Raises StartupError."""
+    if not stack.console_url:
+        with published(stack, stack_json):
+            yield
+        return
     port = urlsplit(stack.console_url).port or 0
     command = [sys.executable, "-m", "console", "--stack", str(stack_json), "--port", str(port)]
     log = stack_json.with_name("console.log")
@@ -48,9 +53,10 @@ def kept(stack: Stack, stack_json: Path) -> Iterator[None]:
 
 def addresses(stack: Stack, stack_json: Path) -> str:
     """Where a person looks first."""
+    console = [f"  console  {stack.console_url}   all orders live: break it, and watch"] if stack.console_url else []
     return "\n".join(
         (
-            f"  console  {stack.console_url}   all orders live: break it, and watch",
+            *console,
             f"  shop     {stack.page_url}   order and pay, as a customer",
             "  API      docs/guides/api.md has the first order with curl",
             f"  others   {stack_json}",

@@ -4,11 +4,12 @@ import socket
 import subprocess
 from collections.abc import Collection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from local import changes
+from local import changes, kept
 from local.__main__ import main
 from local.changes import contents, deploy_what_changes
 from local.kept import ports_from
@@ -130,3 +131,16 @@ def test_a_file_that_is_gone_while_it_is_read_ends_nothing(tmp_path: Path, monke
     with pytest.raises(Stopped):
         deploy_what_changes(stack, {"shared": "first"}, list[str]().append)
     assert deployed == [["shared"]]
+
+
+def test_a_project_without_the_console_has_a_shop_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who deletes the folder deletes the console: `make local` starts none, and names none."""
+    assert kept.console_url(4242) == "http://127.0.0.1:4242/"
+    monkeypatch.setattr(kept, "PROJECT", tmp_path)
+    stack: Any = SimpleNamespace(console_url=kept.console_url(4242), page_url="http://shop", as_json=lambda: "{}")
+    started = list[object]()
+    monkeypatch.setattr(kept, "running", started.append)
+    with kept.kept(stack, tmp_path / "stack.json"):
+        assert (tmp_path / "stack.json").exists()
+    assert started == []
+    assert "console" not in kept.addresses(stack, tmp_path / "stack.json")

@@ -14,7 +14,7 @@ from tests.support.harness import PROJECT
 CONTRACT, RUNTIME = "onecharge.contract", "onecharge.runtime"
 ORDERS, PAYMENTS = "onecharge.orders", "onecharge.payments"
 FUNCTIONS = sorted(path.parent.name for path in (PROJECT / "functions").glob("*/app.py"))
-ORDER_SERVICE = [name for name in FUNCTIONS if name in {"orders_api", "republish", "update_order"}]
+ORDER_SERVICE = [name for name in FUNCTIONS if name in {"orders_api", "place_due_orders", "republish", "update_order"}]
 PUBLISHERS = [name for name in FUNCTIONS if name == "publish_events"]
 PAYMENT_SERVICE = [name for name in FUNCTIONS if name not in {*ORDER_SERVICE, *PUBLISHERS}]
 PRODUCT = ["onecharge", *FUNCTIONS]
@@ -39,11 +39,10 @@ RULES = [
     *(Rule(name, [CONTRACT, RUNTIME, PAYMENTS], "A function of the payment service.") for name in PAYMENT_SERVICE),
     *(Rule(name, [CONTRACT, RUNTIME, ORDERS, PAYMENTS], "It publishes for both services.") for name in PUBLISHERS),
     Rule("ops", ["onecharge"], "It works on a stack with the layer's rules and stores, and starts no function."),
-    Rule("ops.console", ["onecharge", "ops", "console"], "It puts the console together."),
     Rule("console", ["onecharge", "ops"], "It shows what ops reads."),
     Rule(
         "console.breaks",
-        ["onecharge", "ops", "local", "stripe_standin", "console.experiments", "console.staff"],
+        ["onecharge", "ops", "local", "stripe_standin", "console.experiments"],
         "It breaks the local stack, by the stand-in's admin API.",
     ),
     Rule("local", [*PRODUCT, "stripe_standin"], "It runs the product, and knows nothing of what proves it."),

@@ -4,7 +4,6 @@ import argparse
 import io
 import json
 import os
-import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -168,7 +167,7 @@ def test_what_a_person_can_fix_is_one_line(tried: Any, capsys: pytest.CaptureFix
 def test_a_lookup_that_shows_too_much_is_one_line_of_every_command(
     tried: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is decided: `review resolve` says so, and so does the console's form, which cancels as it does."""
+    """Nothing is decided: `review resolve` says so."""
     tried.answer = LookupInconclusive()
     assert command_line.main([*DEPLOYED, "try"]) == ExitStatus.FOUND
     assert "run this again later" in capsys.readouterr().err
@@ -235,14 +234,3 @@ def test_ctrl_c_ends_a_command_without_a_traceback(tried: Any) -> None:
 
     tried.run = interrupted
     assert run([*DEPLOYED, "try"]) == 130
-
-
-@pytest.mark.parametrize(("port", "why"), [(70_000, "there is no such port"), (None, "Address already in use")])
-def test_a_console_without_its_port_says_so_in_one_line(
-    port: int | None, why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One that is taken, or that no machine has."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        status = command_line.main([*DEPLOYED, "console", "--port", str(port or taken.getsockname()[1])])
-    said = capsys.readouterr().err
-    assert (status, said.count("\n"), why in said) == (2, 1, True)
