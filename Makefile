@@ -147,7 +147,7 @@ STACK_NEEDED = @test "$(STACK)" || { echo "STACK is missing: make $@ STACK=the-n
 
 deploy: $(VENV)/.local $(VENV)/opt/.sam ## Deploy to your AWS account, or go on: STRIPE_SECRET_KEY=sk_test_… make deploy STACK=shop [PARAMETERS="Name=value …"] [YES=1].
 	@$(PY) -m ops --stack "$(STACK)" deploy $(foreach each,$(PARAMETERS),--parameter "$(each)") \
-	  $(call option,RELEASE,release) $(call option,ROLE_ARN,role-arn) $(if $(YES),--yes)
+	  $(call option,ROLE_ARN,role-arn) $(if $(YES),--yes)
 
 undeploy: $(VENV)/.local ## Delete all of it, and say what is left: make undeploy STACK=shop [YES=1].
 	$(STACK_NEEDED)

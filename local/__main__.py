@@ -59,7 +59,7 @@ def _warm_up(stack: Stack) -> None:
     """Start the functions on an order's way with an empty batch: the first order is as quick as the next ones."""
     client = stack.aws.client("lambda")
     for logical_id in ("PublishEventsFunction", "ChargeOrderFunction", "UpdateOrderFunction"):
-        function = f"{stack.aws.physical_id(stack.stack_name, logical_id)}:live"
+        function = stack.aws.physical_id(stack.stack_name, logical_id)
         client.invoke(FunctionName=function, InvocationType="Event", Payload=b'{"Records": []}')
 
 

@@ -49,7 +49,7 @@ def deploy_what_changes(stack: Stack, deployed: Mapping[str, str], say: Callable
 
 
 def deploy(stack: Stack, changed: Collection[str], project: Path) -> list[str]:
-    """Publish a new version of each function that the changed folders are part of, as CloudFormation would.
+    """Update each function that the changed folders are part of, as CloudFormation would.
 
     Returns:
         The names of these functions.
@@ -75,8 +75,6 @@ def deploy(stack: Stack, changed: Collection[str], project: Path) -> list[str]:
             of_shared = layer.rpartition(":")[0]
             layers = [layer if each["Arn"].startswith(f"{of_shared}:") else each["Arn"] for each in present]
             client.update_function_configuration(FunctionName=function, Layers=layers)
-        version = client.publish_version(FunctionName=function)["Version"]
-        client.update_alias(FunctionName=function, Name="live", FunctionVersion=version)
         published.append(folder.name)
     return published
 

@@ -160,8 +160,8 @@ def digest(project: Path, *names: str) -> str:
 
 
 def with_defaults(built: str, given: Mapping[str, str], endpoint_url: str) -> str:
-    """A shim for one gap of the emulator: what SAM's transform resolves by itself, as whether CodeDeploy is used, it
-    resolves with the defaults of the parameters there, and with the given values on AWS. So these become the defaults.
+    """A shim: `sam local invoke`, and SAM's transform in the emulator, resolve parameters with their defaults. So the
+    given values become the defaults.
 
     Args:
         built: a template as `sam build` writes it, without YAML's short forms of CloudFormation's functions.

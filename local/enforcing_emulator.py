@@ -89,7 +89,7 @@ _app = app.app
 
 
 async def joining_headers(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """The emulator's ASGI application, given each header once; cookies are joined by semicolons, as the emulator does."""
+    """The emulator's ASGI application, given each header once. Cookies are joined by semicolons, as it does itself."""
     joined: dict[bytes, bytes] = {}
     for name, value in scope.get("headers", ()):
         separator = b"; " if name == b"cookie" else b","

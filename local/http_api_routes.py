@@ -57,12 +57,12 @@ def _complete(
     for path, method in sorted(routes):
         operation = document["paths"][path][method]
         uri = operation["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"]
-        # The logical id of the function's alias, whose physical id is its ARN.
-        alias = uri.split("${")[-1].partition("}")[0].removesuffix(".Arn")
+        # The logical id of the function, whose physical id is its name; the emulator takes either.
+        function = uri.split("${")[-1].partition("}")[0].removesuffix(".Arn")
         integration = gateway.create_integration(
             ApiId=api_id,
             IntegrationType="AWS_PROXY",
-            IntegrationUri=physical_ids[alias],
+            IntegrationUri=physical_ids[function],
             PayloadFormatVersion="2.0",
         )
         # SAM writes the scheme NONE, which it describes nowhere, for a route that is open on purpose.

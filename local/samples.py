@@ -11,7 +11,6 @@ _ALL_DONE: Mapping[str, Any] = {"batchItemFailures": []}
 
 SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "orders_api": {"place_order": 202, "pay_again": 409},
-    "place_due_orders": {"scheduled": None},
     "publish_events": {"order_stored": None, "payment_succeeded": None},
     "charge_order": {"order_placed": _ALL_DONE, "batch": _ALL_DONE},
     "refund_charge": {"refund_requested": _ALL_DONE, "duplicate": _ALL_DONE},

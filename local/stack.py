@@ -44,8 +44,6 @@ class Stack:
     charges_table: str
     reconcile_function: str
     republish_function: str
-    due_documents_table: str
-    place_due_orders_function: str
     stripe_api_base: str
     stripe_secret_arn: str
     stripe_webhook_secret_arn: str
@@ -88,8 +86,6 @@ def resources_of(cloudformation: Any, stack_name: str) -> dict[str, str]:
         "charges_table": physical_ids["PaymentsTable"],
         "reconcile_function": physical_ids["ReconcileFunction"],
         "republish_function": physical_ids["RepublishFunction"],
-        "due_documents_table": physical_ids["DueDocumentsTable"],
-        "place_due_orders_function": physical_ids["PlaceDueOrdersFunction"],
     }
 
 

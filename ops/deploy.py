@@ -9,11 +9,9 @@ No key is in an argument, a log or the template. Without STRIPE_SECRET_KEY, as i
 
 import os
 import re
-import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from onecharge.payments.time_bounds import TimeBounds
 from ops import check, webhook
 from ops.connection import Stack
 from ops.deploy_account import Account
-from ops.deploy_plan import FAILED_FIRST, PLACEHOLDER, Seen, Step, Wanted, plan, release_of, to_delete
+from ops.deploy_plan import FAILED_FIRST, PLACEHOLDER, Seen, Step, Wanted, plan, to_delete
 from ops.errors import ExitStatus, Problem, problem_of, stripe_line
 from ops.output import Report, show
 
@@ -33,9 +31,6 @@ _TEMPLATE = Path(__file__).resolve().parents[1] / "template.yaml"
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE", help="of template.yaml")
-    parser.add_argument(
-        "--release", default="", help="names the release (default: the commit's id, and the time if that is not enough)"
-    )
     parser.add_argument("--role-arn", default="", help="what CloudFormation acts as (default: you)")
 
 
@@ -47,10 +42,9 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     account = account_of(stack, arguments)
     named = named_parameters(arguments.parameter)
     described = account.described()
-    release = arguments.release or release_of(_commit(), str(described.get("StackStatus", "")), datetime.now(UTC))
     wanted = Wanted(
         stack.name,
-        {**named, "Release": release},
+        named,
         os.environ.get("STRIPE_SECRET_KEY", "").strip(),
         os.environ.get("STRIPE_FUNCTIONS_KEY", "").strip(),
         has_token_command=bool(os.environ.keys() & {"TOKEN_COMMAND", "CLIENT_ID"}),
@@ -216,10 +210,3 @@ def _next(stack: Stack, is_well: bool) -> list[str]:
         "next           set AlarmEmail (PARAMETERS=AlarmEmail=you@…), then docs/guides/api.md: a first order with curl",
         *([] if is_well else [f"not well       see above; `make deploy STACK={stack.name}` goes on from here"]),
     ]
-
-
-def _commit() -> str:
-    """The commit's id, of a project that is in git."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # Words of ours alone.
-    return done.stdout.strip()

@@ -10,7 +10,6 @@ Each step can be repeated, so running the command again is what to do after any 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -78,8 +77,6 @@ def plan(seen: Seen, wanted: Wanted) -> list[Step]:
     is_live = given.get("Profile") == "live"
     if is_live and "AlarmEmail" not in given:
         raise Problem("Profile=live without AlarmEmail: who gets the alarms? (AlarmEmail= if it is really nobody)")
-    if is_live and not given.get("JwtIssuer") and "SelfSignUp" not in given:
-        raise Problem("Profile=live without SelfSignUp=true or false: may anybody sign up? docs/guides/card-testing.md")
     has_secrets = wanted.secret_names.keys() <= given.keys() or bool(seen.stored_key and seen.has_webhook_secret)
     if key := seen.stored_key or (wanted.functions_key or wanted.deploying_key if not has_secrets else ""):
         _refuse_key(key, wanted.deploying_key, is_live)
@@ -93,16 +90,6 @@ def plan(seen: Seen, wanted: Wanted) -> list[Step]:
         *([Step.ENDPOINT] if wanted.deploying_key else []),
         *([Step.CHECK] if can_check else []),
     ]
-
-
-def release_of(commit: str, status: str, now: datetime) -> str:
-    """Names the release by the commit, and by the time as well where a version of that name may be published already.
-
-    After a rollback Lambda still has the version, and publishes none that is the same ("A version for this Lambda
-    function exists"); code that is not committed may be another each time.
-    """
-    is_one_version = commit and not commit.endswith("-dirty") and "ROLLBACK" not in status
-    return commit if is_one_version else f"{commit or 'uncommitted'}-{now:%Y%m%d-%H%M%S}"
 
 
 def _refuse_state(seen: Seen, wanted: Wanted) -> None:

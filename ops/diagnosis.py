@@ -102,12 +102,6 @@ def _dead_letters(facts: Facts) -> Iterator[Finding]:
         yield broken(Diagnosis.DEAD_LETTER, detail, message_id=letter.message_id)
 
 
-def _failed_records(facts: Facts) -> Iterator[Finding]:
-    for record in facts.failed_records:
-        detail = f"{record.table}, since {record.since}: {record.reason}"
-        yield broken(Diagnosis.UNPUBLISHABLE, detail, key=record.key)
-
-
 def _unread(facts: Facts) -> Iterator[Finding]:
     if _is_waiting(facts):
         for each in facts.unread:
@@ -138,8 +132,6 @@ def _unclaimed(facts: Facts) -> Iterator[Finding]:
         return
     if any(letter.dlq == "PaymentsDlq" for letter in facts.dead_letters):
         return  # Its message is there, and said to be.
-    if any(record.table == "OrdersTable" for record in facts.failed_records):
-        return  # The same of its record.
     if facts.now - since < schedule.OUTCOME_SECONDS:
         yield waits(Diagnosis.NOT_CLAIMED_YET, "", Move("publish_events, then charge_order", again.until))
     else:
@@ -453,7 +445,7 @@ def _refund_ended(facts: Facts, refund: RefundFacts, row: Refund) -> Iterator[Fi
 
 
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    *(_existence, _seam, _stripe, _dead_letters, _failed_records, _unread),
+    *(_existence, _seam, _stripe, _dead_letters, _unread),
     *(_discrepancies, _unclaimed, _unfinished, _authentication, _outcome, _review),
     *(_disputes, _refunds, _jobs),
 )

@@ -32,12 +32,9 @@ from onecharge.runtime.dynamodb import from_item, to_item
 from ops.connection import Stack
 from ops.dlq_letters import DLQS, DeadLetter, reading
 from ops.errors import ExitStatus, Problem
-from ops.failed_records import Bucket, FailedRecord
 
 MESSAGES_MAX = 1_000
 """Messages that are read of each DLQ; with more in it, the facts are incomplete, and say so."""
-FAILED_RECORDS_MAX = 1_000
-"""Failed stream records that are read, of all orders."""
 _NAMED_MAX = 10
 """Orders that are named, if the beginning of an id means several."""
 _SOURCES = (
@@ -117,7 +114,7 @@ class Unread:
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What is the same for every order of the stack; dead letters and failed records of all orders."""
+    """What is the same for every order of the stack; dead letters of all orders."""
 
     now: int
     command: str = "python -m ops"
@@ -127,7 +124,6 @@ class Surroundings:
     dead_letters: Sequence[DeadLetter] = ()
     are_dead_letters_complete: bool = True
     """Whether every message of the DLQs was seen."""
-    failed_records: Sequence[FailedRecord] = ()
     unread: Sequence[Unread] = ()
     republish: RepublishCheckpoint | None = None
     reconcile: ReconcileCheckpoint | None = None
@@ -138,7 +134,7 @@ class Surroundings:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts(Surroundings):
-    """All that is known about one order; dead letters and failed records are its own."""
+    """All that is known about one order; dead letters are its own."""
 
     order_id: str
     order: StoredOrder | None = None
@@ -209,7 +205,6 @@ def surroundings(stack: Stack, *, now: int) -> Surroundings:
         names={each: stack.resource(each) for each in ("RepublishFunction", "ReconcileFunction")},
         dead_letters=letters,
         are_dead_letters_complete=is_complete,
-        failed_records=list(islice(Bucket(stack).records(), FAILED_RECORDS_MAX)),
         unread=list(unread(stack)),
         republish=CheckpointStore(stack.dynamodb, stack.resource("OrdersStateTable"), RepublishCheckpoint).read(),
         reconcile=CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), ReconcileCheckpoint).read(),
@@ -271,7 +266,6 @@ def gather(stack: Stack, order_id: str, around: Surroundings, *, asks_stripe: bo
         **vars(around),
         # A poison message may not be an event: every message that names the order is about it.
         "dead_letters": [each for each in around.dead_letters if order_id in each.body],
-        "failed_records": [each for each in around.failed_records if each.item_key.get("order_id") == {"S": order_id}],
     }
     return Facts(
         **given,
@@ -300,9 +294,9 @@ def _order(stack: Stack, order_id: str) -> tuple[StoredOrder | None, str | None]
 def _refunds(stack: Stack, order_id: str, at_stripe: StripeFacts) -> Sequence[RefundFacts]:
     """Every refund that the tables or Stripe know by one of our ids."""
     requested = {
-        each.refund_id: each for each in map(StoredRefund.from_item, _items(stack, "OrderRefundsTable", order_id))
+        each.refund_id: each for each in map(StoredRefund.from_item, items_of(stack, "OrderRefundsTable", order_id))
     }
-    rows = {row.request.refund_id: row for row in map(refund_of, _items(stack, "RefundsTable", order_id))}
+    rows = {row.request.refund_id: row for row in map(refund_of, items_of(stack, "RefundsTable", order_id))}
     made = [(metadata_of(each).get("refund_id"), each) for intent in at_stripe.intents for each in intent.refunds]
     return [
         RefundFacts(
@@ -315,7 +309,8 @@ def _refunds(stack: Stack, order_id: str, at_stripe: StripeFacts) -> Sequence[Re
     ]
 
 
-def _items(stack: Stack, table: str, order_id: str) -> list[Mapping[str, Any]]:
+def items_of(stack: Stack, table: str, order_id: str) -> list[Mapping[str, Any]]:
+    """The order's items of a table by its logical id, in DynamoDB's JSON, read consistently."""
     pages = stack.dynamodb.get_paginator("query").paginate(
         TableName=stack.resource(table),
         KeyConditionExpression="order_id = :order_id",

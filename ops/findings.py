@@ -77,10 +77,6 @@ class Diagnosis(Enum):
         "a message of the order is in a DLQ",
         "once the cause is gone: python -m ops dlq redrive --message-id {message_id} --yes",
     )
-    UNPUBLISHABLE = (
-        "a stored change of the order could not be published: its stream record was put aside",
-        "correct the item if it is wrong, then: python -m ops failed-records republish {key} --yes",
-    )
     NOT_READ = (
         "no function reads a stream or queue: its event source mapping is disabled",
         "aws lambda update-event-source-mapping --uuid {uuid} --enabled",

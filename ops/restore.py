@@ -38,7 +38,7 @@ from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
 from ops.schedule import unattended_at
 
-TABLES = ("PaymentsTable", "RefundsTable", "OrdersTable", "OrderRefundsTable", "DueDocumentsTable")
+TABLES = ("PaymentsTable", "RefundsTable", "OrdersTable", "OrderRefundsTable")
 """The tables that hold orders and payments."""
 EVENT_LATE_SECONDS = 25 * 3600
 """How long after Stripe has created an event it may have been applied: reconcile retries one for a day, and clocks

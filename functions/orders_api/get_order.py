@@ -22,7 +22,7 @@ class ItemView(ResponseModel):
 class OrderDetails(OrderView):
     """The status of an order, with what only this route shows."""
 
-    items: list[ItemView] = Field(description="Empty for an order of an invoice or a subscription.")
+    items: list[ItemView]
     refunds: Refunds
     customer_id: str | None = Field(default=None, description="Only for the staff: whose order it is.")
 

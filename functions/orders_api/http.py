@@ -24,8 +24,8 @@ from orders_api.repeats import RepeatGuard
 KEY_LENGTH_MAX = 255
 """As many characters as Stripe allows for its own keys."""
 IDEMPOTENCY_KEY_PATTERN = rf"^[!-+\--~]{{1,{KEY_LENGTH_MAX}}}$"
-"""Visible ASCII without spaces and commas. API Gateway joins a header that is sent twice by a comma (payload format 2.0):
-as a key, `k,k` would be another order than `k`, and another charge."""
+"""Visible ASCII without spaces and commas. API Gateway joins repeated headers by a comma (payload format 2.0): as a
+key, `k,k` would be another order than `k`, and another charge."""
 
 STAFF_SCOPE = "onecharge/refund"
 """The scope of the staff's access tokens: they read any customer's order, and refund it."""

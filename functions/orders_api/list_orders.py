@@ -86,15 +86,28 @@ def list_orders(request: Request, deps: Dependencies) -> JsonResponse:
     for item in items:
         try:
             shown.append(order_view(StoredOrder.from_item(item)))
-        except Exception:  # Whatever is wrong with this order, the others are shown.
+        except Exception as error:  # Whatever is wrong with this order, the others are shown.
             deps.count("OrderUnreadable")
             deps.count(Alarm(Cause.ITEM_UNREADABLE))
             deps.logger.error(
                 "order left out of a list: its item breaks the schema",
-                extra={"order_id": item["order_id"]["S"], "cause": Cause.ITEM_UNREADABLE},
+                extra={
+                    "order_id": item["order_id"]["S"],
+                    "cause": Cause.ITEM_UNREADABLE,
+                    "error": type(error).__name__,
+                    "fields": _invalid_fields(error),
+                },
             )
     page = OrderList(orders=shown, next_cursor=end.encoded() if end else None)
     return request.respond(HTTPStatus.OK, page)
+
+
+def _invalid_fields(error: Exception) -> list[str]:
+    """The names of the fields that break the schema, without their values."""
+    if not isinstance(error, ValidationError):
+        return []
+    errors = error.errors(include_input=False, include_url=False, include_context=False)
+    return [".".join(map(str, each["loc"])) for each in errors]
 
 
 def read_page(

@@ -25,7 +25,6 @@ from onecharge.contract.states import PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.dynamodb import from_item
-from onecharge.runtime.failed_records import table_of
 
 Record = Mapping[str, Any]
 """One record of a table's stream, as Lambda delivers it."""
@@ -105,6 +104,11 @@ TABLES: Mapping[str, EventFromItem] = {
     "REFUNDS_TABLE": refund_outcome_from_item,
 }
 """Every table whose stream is published: the environment variable that has its name, and its mapping."""
+
+
+def table_of(record: Record) -> str:
+    """`orders` of `arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-01T00:00:00.000`."""
+    return str(record["eventSourceARN"]).split("/")[1]
 
 
 def event_from_record(record: Record, mappings: Mapping[str, EventFromItem]) -> Event | None:

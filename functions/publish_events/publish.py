@@ -1,4 +1,4 @@
-"""Publishes stream records to SNS, at least once, and puts aside those that never can be published."""
+"""Publishes stream records to SNS, at least once, and skips those that no retry can publish."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,9 @@ from onecharge.contract.events import ORDER_SERVICE, Event
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import error_code
 from onecharge.runtime.dynamodb import ALL_SHARDS
-from onecharge.runtime.failed_records import FailedRecords, key_of
 from onecharge.runtime.metrics import Alarm, Counts
 from onecharge.runtime.topics import Topic
-from publish_events.mapping import EventFromItem, Record, event_from_record
+from publish_events.mapping import EventFromItem, Record, event_from_record, table_of
 
 
 class NotPublished(Exception):
@@ -30,18 +29,17 @@ class Publisher:
 
     mappings: Mapping[str, EventFromItem]
     topics: Mapping[str, Topic]
-    failed_records: FailedRecords
     logger: Logger
     counts: Counts
 
     def publish(self, records: Sequence[Record]) -> None:
-        """Publish every record that can be published, whether or not others fail; put aside those that never can be.
+        """Publish every record that can be published, whether or not others fail; skip those that never can be.
 
         Raises:
-            NotPublished: SNS did not accept some of the events, or S3 some of the records.
+            NotPublished: SNS did not accept some of the events.
         """
         failures: list[str] = []
-        events = list(self._events_in(records, failures))
+        events = list(self._events_in(records))
         for source, topic in self.topics.items():
             of_service = [(record, event) for record, event in events if event.source == source]
             record_of = {id(event): record for record, event in of_service}
@@ -53,18 +51,18 @@ class Publisher:
                 continue
             for failed in not_published:
                 if failed.is_permanent:
-                    self._put_aside(record_of[id(failed.event)], failed.code, failures)
+                    self._skip(record_of[id(failed.event)], failed.code)
                 else:
                     failures.append(failed.code)
         if failures:
             raise NotPublished(f"{len(failures)} of {len(records)} records: {', '.join(sorted(set(failures)))}")
 
-    def _events_in(self, records: Sequence[Record], failures: list[str]) -> Iterator[tuple[Record, Event]]:
+    def _events_in(self, records: Sequence[Record]) -> Iterator[tuple[Record, Event]]:
         for record in records:
             try:
                 event = event_from_record(record, self.mappings)
             except Exception as error:  # Whatever is wrong with this record, the others are published.
-                self._put_aside(record, type(error).__name__, failures)
+                self._skip(record, type(error).__name__)
             else:
                 if event is not None:
                     self._report_if_unindexed(record, event)
@@ -88,22 +86,12 @@ class Publisher:
             extra={"order_id": event.subject, "event_id": event.id, "cause": Cause.NOT_INDEXED},
         )
 
-    def _put_aside(self, record: Record, reason: str, failures: list[str]) -> None:
-        """Put a record aside, which would otherwise block its shard for a day. If S3 refuses it, Lambda retries it."""
-        try:
-            is_new = self.failed_records.put(record, reason)
-        except (BotoCoreError, ClientError) as error:
-            failures.append(error_code(error))
-            return
-        if is_new:
-            self.counts("RecordUnpublishable")
-            self.counts(Alarm(Cause.UNPUBLISHABLE))
-            self.logger.error(
-                "unpublishable: no retry helps. Correct the item, then `python -m ops failed-records republish`",
-                extra={
-                    "order_id": record["dynamodb"]["Keys"]["order_id"]["S"],
-                    "error": reason,
-                    "key": key_of(record),
-                    "cause": Cause.UNPUBLISHABLE,
-                },
-            )
+    def _skip(self, record: Record, reason: str) -> None:
+        """Leave a record out, which would otherwise block its shard for a day. Its item is still in the table."""
+        self.counts("RecordUnpublishable")
+        self.counts(Alarm(Cause.UNPUBLISHABLE))
+        key = {name: value["S"] for name, value in record["dynamodb"]["Keys"].items()}
+        self.logger.error(
+            "unpublishable, skipped: no retry helps. Correct the release or the item, then `python -m ops publish`",
+            extra={"table": table_of(record), **key, "error": reason, "cause": Cause.UNPUBLISHABLE},
+        )

@@ -21,7 +21,7 @@ from onecharge.payments.sync import OUTAGES, cause_of, sync
 from onecharge.payments.thin_events import THIN_EVENT, concerns_us, with_related_object
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.http_api import Problem
+from onecharge.runtime.http_api import NOTHING_HERE, Problem
 from onecharge.runtime.metrics import Alarm
 
 SIGNATURE_SECONDS = 300
@@ -64,6 +64,7 @@ class WebhookRoute:
         self._instruments = instruments
         self.resolver = APIGatewayHttpResolver()
         self.resolver.post("/stripe/events")(self.receive)
+        self.resolver.not_found(lambda _: NOTHING_HERE.response(self._correlation_id()))
         self.resolver.exception_handler(NotFromStripe)(self._refuse)
         self.resolver.exception_handler([*OUTAGES])(self._unavailable)
         self.resolver.exception_handler(Exception)(self._failed)

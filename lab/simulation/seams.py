@@ -183,7 +183,7 @@ class SeamWorld(BaseWorld):
             return
         if self.faults_on and self.choices.happens(self.scenario.lost_records):
             self._note(f"lost: {event.id}", "record lost")
-            # republish asks only for what waits; of anything else a person has to know (failed records, in S3).
+            # republish asks only for what waits; of anything else a person has to know.
             waits = self._order is not None and self._order.status in WAITING
             self.is_untold |= not waits or event.type == EventType.PAYMENT_SUCCEEDED  # One before it may come.
         else:

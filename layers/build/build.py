@@ -27,7 +27,7 @@ PLATFORMS = {"arm64": "aarch64", "x86_64": "x86_64"}
 WHEELS = ("manylinux_2_34", "manylinux_2_28", "manylinux_2_17", "manylinux2014")
 """What runs on Lambda: its python3.13 runs on Amazon Linux 2023, which has glibc 2.34."""
 
-AWS_SERVICES = frozenset({"dynamodb", "s3", "secretsmanager", "sns", "sqs"})
+AWS_SERVICES = frozenset({"dynamodb", "secretsmanager", "sns", "sqs"})
 """The services that the functions call. botocore's data of 400 others, a third of all packages, is not shipped. Nor are
 their endpoints, which each cold start would parse: 1.2 MB of JSON, 5 MB of memory."""
 

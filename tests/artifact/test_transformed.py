@@ -1,4 +1,4 @@
-"""What CloudFormation gets of template.yaml on AWS, CodeDeploy included, which the emulator does not have."""
+"""The template that CloudFormation gets on AWS, after SAM's transform."""
 
 import json
 import re
@@ -54,24 +54,7 @@ OWN_ISSUER = {"JwtIssuer": "https://a.example/", "JwtAudience": "shop,office"}
     [("live", {}), ("sandbox", {}), ("live", OWN_ISSUER), ("sandbox", {"Messaging": "fifo"}), ("local", OWN_ISSUER)],
 )
 def test_no_resource_depends_on_itself(profile: str, more: dict[str, str]) -> None:
-    """Aliases follow CodeDeploy's groups, these the alarms, these the new versions; the API follows the user pool.
-    CloudFormation refuses a circle.
-    """
+    """CloudFormation refuses a circle."""
     resources = transformed(profile, **more)
     graph = {name: references(each) & (resources.keys() - {name}) for name, each in resources.items()}
     TopologicalSorter(graph).prepare()
-
-
-def test_each_alias_is_moved_by_codedeploy() -> None:
-    """Step by step in live mode, unless a schedule invokes the function; back if an alarm goes off."""
-    resources = transformed("live")
-    aliases = {name: each for name, each in resources.items() if each["Type"] == "AWS::Lambda::Alias"}
-    assert [name for name, each in aliases.items() if "CodeDeployLambdaAliasUpdate" not in each["UpdatePolicy"]] == []
-    charge = resources["ChargeOrderFunctionDeploymentGroup"]["Properties"]
-    assert "Linear10PercentEvery1Minute" in str(charge["DeploymentConfigName"])
-    assert charge["AutoRollbackConfiguration"]["Enabled"] is True
-
-
-def test_the_emulator_gets_no_codedeploy() -> None:
-    """It has none; versions and aliases it has."""
-    assert [name for name, each in transformed("local").items() if "CodeDeploy::" in each["Type"]] == []

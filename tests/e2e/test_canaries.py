@@ -196,18 +196,6 @@ class Feeder:
             answer = lambda_.invoke(FunctionName=function["FunctionName"], Payload=event)
             self.answered.append(answer["Payload"].read().decode())
 
-    def into_documents(self) -> None:
-        """A document whose fields are all wrong."""
-        fields = {name: {"S": EVERYTHING} for name in ("customer_id", "currency", "payment_method")}
-        day = time.strftime("%Y-%m-%d", time.gmtime())
-        item = {"due_date": {"S": day}, "document_id": {"S": f"canary {EVERYTHING}"}, "state": {"S": "DUE"}, **fields}
-        dynamodb, key = self.stack.aws.client("dynamodb"), ("due_date", "document_id")
-        dynamodb.put_item(TableName=self.stack.due_documents_table, Item=item)
-        function = self.stack.place_due_orders_function
-        answer = self.stack.aws.client("lambda").invoke(FunctionName=function, Payload=b"{}")
-        self.answered.append(answer["Payload"].read().decode())
-        dynamodb.delete_item(TableName=self.stack.due_documents_table, Key={name: item[name] for name in key})
-
 
 def _line(sku: str) -> dict[str, Any]:
     return {"sku": sku[:64], "quantity": 1}
@@ -288,15 +276,14 @@ def place_with_ids_of_a_person(stack: Stack) -> None:
 
 
 def test_no_canary_is_found_where_it_may_not_be(shop: DeployedShop, stack: Stack) -> None:
-    """Fed over HTTP, by Stripe, into queues, into functions, as a due document: only its DLQ keeps what is poison, and
-    no log has the ids that a person's order has."""
+    """Fed over HTTP, by Stripe, into queues, into functions: only its DLQ keeps what is poison, and no log has the
+    ids that a person's order has."""
     feeder, places = Feeder(shop), Places(stack)
     feeder.over_http()
     feeder.in_a_refusal()
     feeder.in_an_event()
     feeder.into_queues()
     feeder.into_functions()
-    feeder.into_documents()
     place_with_ids_of_a_person(stack)
     tokens = [Canary("an access token", str(each.headers["Authorization"])) for each in (shop.http, shop.staff)]
     canaries = [OPAQUE, *REDACTED, *secrets_of(stack), *tokens, client_secret_of(shop)]

@@ -55,7 +55,7 @@ def test_a_client_that_retries_has_one_order(shop: DeployedShop) -> None:
 
 
 def test_a_key_that_arrives_twice_is_refused(shop: DeployedShop) -> None:
-    """A proxy that repeats the header turns `k` into `k,k`, which would be a second order: 400, and nothing is stored."""
+    """A proxy that repeats the header turns `k` into `k,k`, which would be a second order: 400, nothing is stored."""
     shop.order(key := str(uuid4()))
     stored, authorization = shop.stored_orders(), str(shop.http.headers["Authorization"])
     headers = HTTPHeaderDict([("Authorization", authorization), ("Idempotency-Key", key), ("Idempotency-Key", key)])

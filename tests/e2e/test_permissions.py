@@ -36,7 +36,6 @@ def test_every_right_is_used_and_every_request_is_allowed(shop: DeployedShop, st
         a_cancellation_waits_for_stripe,
         a_customer_looks_for_the_client_secret,
         refunds_are_made_and_come_back,
-        documents_fall_due,
     ]
     with ThreadPoolExecutor(4) as threads:
         for provoked in [threads.submit(provoke, shop, stack) for provoke in provocations]:
@@ -56,14 +55,13 @@ def test_every_right_is_used_and_every_request_is_allowed(shop: DeployedShop, st
 
 
 def test_no_right_is_for_everything(stack: Stack) -> None:
-    """No action and no resource has a wildcard, but X-Ray, a log group's streams, a bucket's objects."""
+    """No action and no resource has a wildcard, but X-Ray and a log group's streams."""
     for right in rights_of(stack):
         assert "*" not in right.action
         if right.action.startswith("xray:"):
             continue  # X-Ray has no resources to name.
-        assert right.resource.count("*") <= right.resource.endswith((":*", "/*"))
+        assert right.resource.count("*") <= right.resource.endswith(":*")
         assert right.resource.endswith(":*") <= right.action.startswith("logs:")
-        assert right.resource.endswith("/*") <= right.action.startswith("s3:")
 
 
 # ------------------------------------------------------------ what uses the rights
@@ -229,18 +227,3 @@ def events_arrive(shop: DeployedShop, stack: Stack, deliver: Callable[[], object
         if refund["metadata"].get("refund_id") in refunds:
             shop.stripe.fail_refund(refund["id"])
     deliver()
-
-
-def documents_fall_due(shop: DeployedShop, stack: Stack) -> None:
-    """One today; and one that is too late, whose order is looked for."""
-    dynamodb, now = stack.aws.client("dynamodb"), time.time()
-    document = {"document_id": f"inv-{uuid4()}", "customer_id": "cus_e2e", "currency": "eur"}
-    document |= {"payment_method": "pm_card_visa", "state": "DUE"}
-    for at in (now, now - 8 * 86_400):
-        dated = document | {"due_date": time.strftime("%Y-%m-%d", time.gmtime(at))}
-        item = {**{name: {"S": value} for name, value in dated.items()}, "amount_minor": {"N": "1900"}}
-        dynamodb.put_item(TableName=stack.due_documents_table, Item=item)
-    invoke(stack, stack.place_due_orders_function)
-    dynamodb.delete_item(
-        TableName=stack.due_documents_table, Key={name: item[name] for name in ("due_date", "document_id")}
-    )

@@ -89,7 +89,7 @@ class OperatedStack:
 
     def __init__(self, stripe_base: str, *, fifo: bool = False, clients: Callable[[str], Any] = _of_moto) -> None:
         self.standin = StandInAdmin(stripe_base)
-        self.dynamodb, self.sqs, self.s3 = clients("dynamodb"), clients("sqs"), clients("s3")
+        self.dynamodb, self.sqs = clients("dynamodb"), clients("sqs")
         self._name = f"shop-{uuid4().hex[:8]}"
         self._offset_seconds = 0.0
         self._fifo = fifo
@@ -120,9 +120,6 @@ class OperatedStack:
         match resource["Type"]:
             case "AWS::DynamoDB::Table":
                 return create_table(self.dynamodb, name, logical_id)
-            case "AWS::S3::Bucket":
-                self.s3.create_bucket(Bucket=name.lower())
-                return name.lower()
             case "AWS::SQS::Queue":
                 is_fifo = self._fifo and "FifoQueue" in str(resource["Properties"])
                 attributes = {"FifoQueue": "true"} if is_fifo else {}

@@ -89,11 +89,6 @@ def rights_lambda_uses(stack: Stack) -> Iterator[Right]:
             source = mapping["EventSourceArn"]
             for action in _POLLING[source.split(":")[2]]:
                 yield Right(logical_id, action, source)
-            failed = mapping.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination")
-            if failed:
-                # "Retain discarded records for a DynamoDB event source in Lambda".
-                yield Right(logical_id, "s3:PutObject", f"{failed}/*")
-                yield Right(logical_id, "s3:ListBucket", failed)
 
 
 _POLLING = {

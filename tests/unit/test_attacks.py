@@ -1,19 +1,17 @@
 """Attacks from outside the other suites' assumptions: each test says in its docstring which claim it tries to break."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
 from orders_api.place_order import OrderRequest, store_order
 from tests.shop.builders import T0
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.shop.scripted_stripe import LOST_CARD, NO_ANSWER, NO_FUNDS, ScriptedStripe
 from tests.shop.shop import Shop, shop_on_moto
-from tests.support.due_orders import TODAY, Calendar
 from tests.support.fixed_prices import price_of
 from tests.support.harness import Log
 
@@ -101,21 +99,6 @@ def test_without_the_parameter_it_would_be_charged_again() -> None:
     """At most once: the same, and the operator has not followed the runbook."""
     shop = Shop()
     placed_anew_after_a_restore(shop)
-    assert len(shop.stripe.charged) == 1
-
-
-def test_a_due_document_ordered_anew_after_a_restore_is_not_charged_again(log: Log) -> None:
-    """At most once: all tables are restored to before the run, and the next run orders the document by itself."""
-    shop = Shop()
-    for run in range(2):
-        calendar = Calendar(log, now=datetime(2026, 11, 21, 0, 5, tzinfo=UTC) + run * timedelta(hours=26))
-        calendar.enter(due_date=TODAY, payment_method="pm_card_visa")
-        calendar.run()
-        [order] = map(StoredOrder.from_item, calendar.dynamodb.tables["Orders"].values())
-        shop.now = calendar.now.timestamp() + 1
-        shop.deliver(order.placed_event())
-        shop.lose_row(order.order_id)
-        shop.stripe.forget_keys()
     assert len(shop.stripe.charged) == 1
 
 

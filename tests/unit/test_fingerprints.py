@@ -6,22 +6,11 @@ import pytest
 from pydantic import BaseModel, create_model
 
 from onecharge.orders.ids import fingerprint_of
-from onecharge.runtime.dynamodb import to_item
 from orders_api.pay_again import PaymentRequest
 from orders_api.place_order import OrderRequest
 from orders_api.refund_order import RefundRequest
-from place_due_orders.documents import DueDocument
 from tests.support.orders_api import order
 
-DUE = {
-    "due_date": "2026-11-21",
-    "document_id": "inv-1",
-    "customer_id": "cus_1",
-    "amount_minor": 1099,
-    "currency": "eur",
-    "payment_method": "pm_card_visa",
-    "state": "DUE",
-}
 GOLDEN: dict[str, tuple[type[BaseModel], dict[str, Any], str]] = {
     "an order": (OrderRequest, order(), "ea6854a44b1d988bdb8a38b3780c419b7fb9553cc19318dc9097a8918845a350"),
     "an order of what was shown": (
@@ -36,7 +25,6 @@ GOLDEN: dict[str, tuple[type[BaseModel], dict[str, Any], str]] = {
     ),
     "a refund": (RefundRequest, {"amount": 1000}, "2bc3ff4662cdced9a155389dad67abf995b70fe6854525eb1f8fb82e30607db9"),
     "a refund of the rest": (RefundRequest, {}, "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"),
-    "a due document": (DueDocument, DUE, "a144088f74a27bb4d71a39a17ac6437ac3d9facbb5ac22b5db261e0d76a02a0e"),
 }
 
 
@@ -58,9 +46,3 @@ def test_an_added_optional_field_changes_no_fingerprint(
     assert fingerprint_of(next_release.model_validate(content)) == golden
     assert fingerprint_of(next_release.model_validate({**content, "note": None})) == golden
     assert fingerprint_of(next_release.model_validate({**content, "gift": True})) != golden
-
-
-def test_a_stored_due_document_has_the_fingerprint_of_its_content() -> None:
-    """Whatever else its item holds."""
-    document = DueDocument.from_item(to_item({**DUE, "note": "of its owner"}))
-    assert document.fingerprint == GOLDEN["a due document"][2]

@@ -14,7 +14,7 @@ from tests.support.harness import PROJECT
 CONTRACT, RUNTIME = "onecharge.contract", "onecharge.runtime"
 ORDERS, PAYMENTS = "onecharge.orders", "onecharge.payments"
 FUNCTIONS = sorted(path.parent.name for path in (PROJECT / "functions").glob("*/app.py"))
-ORDER_SERVICE = [name for name in FUNCTIONS if name in {"orders_api", "place_due_orders", "republish", "update_order"}]
+ORDER_SERVICE = [name for name in FUNCTIONS if name in {"orders_api", "republish", "update_order"}]
 PUBLISHERS = [name for name in FUNCTIONS if name == "publish_events"]
 PAYMENT_SERVICE = [name for name in FUNCTIONS if name not in {*ORDER_SERVICE, *PUBLISHERS}]
 PRODUCT = ["onecharge", *FUNCTIONS]

@@ -7,7 +7,6 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-import boto3
 import pytest
 
 from onecharge.contract.events import (
@@ -22,7 +21,6 @@ from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import to_item
-from onecharge.runtime.failed_records import FailedRecords
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.topics import Topic
 from publish_events import mapping
@@ -189,12 +187,10 @@ def test_the_filters_let_through_what_is_published(sample: Sample, stream: str) 
 
 
 class Publish:
-    """publish_events over the fake SNS and moto's S3, and what comes of the records."""
+    """publish_events over the fake SNS, and what comes of the records."""
 
     def __init__(self, sample: Sample, log: Log) -> None:
-        self.sample, self.log, self.sns, self.s3 = sample, log, FakeSns(), boto3.client("s3")
-        self.s3.create_bucket(Bucket="failed")
-        self.bucket, self.counted = "failed", list[str]()
+        self.sample, self.log, self.sns, self.counted = sample, log, FakeSns(), list[str]()
 
     def __call__(self, *records: dict[str, Any]) -> None:
         count: Any = self.counted.append
@@ -203,27 +199,28 @@ class Publish:
             service: Topic(client, name, self.log.logger, count)
             for service, name in ((ORDER_SERVICE, "orders-topic"), (PAYMENT_SERVICE, "payments-topic"))
         }
-        aside = FailedRecords(lambda: self.s3, self.bucket, now=lambda: datetime(2026, 11, 1, tzinfo=UTC))
-        Publisher(MAPPINGS, topics, aside, self.log.logger, count).publish(records)
+        Publisher(MAPPINGS, topics, self.log.logger, count).publish(records)
 
     @property
-    def put_aside(self) -> dict[str, Any]:
-        """The objects in S3, by their keys."""
-        keys = [each["Key"] for each in self.s3.list_objects_v2(Bucket="failed").get("Contents", [])]
-        return {key: json.loads(self.s3.get_object(Bucket="failed", Key=key)["Body"].read()) for key in keys}
+    def published(self) -> list[str]:
+        """The last digits of the orders whose events SNS accepted."""
+        return [event.subject[-1] for event in self.sns.published]
 
     @property
-    def records_aside(self) -> list[Any]:
-        return [record for each in self.put_aside.values() for record in json.loads(each["payload"])["Records"]]
+    def errors(self) -> list[dict[str, Any]]:
+        return [line for line in self.log.lines if line["level"] == "ERROR"]
 
     @property
-    def errors(self) -> list[str]:
-        """The last digits of the orders that the errors in the log name."""
-        return [line["order_id"][-1] for line in self.log.lines if line["level"] == "ERROR"]
+    def skipped(self) -> list[tuple[str, str, str]]:
+        """The records that were skipped, each with an alarm: table, last digit of the order, reason."""
+        alarms = [each for each in self.counted if isinstance(each, Alarm) and each.cause is Cause.UNPUBLISHABLE]
+        skips = [each for each in self.errors if each.get("cause") == Cause.UNPUBLISHABLE]
+        assert len(alarms) == self.counted.count("RecordUnpublishable") == len(skips)
+        return [(each["table"], each["order_id"][-1], each["error"]) for each in skips]
 
 
 @pytest.fixture
-def publish(aws: None, sample: Sample, log: Log) -> Publish:
+def publish(sample: Sample, log: Log) -> Publish:
     return Publish(sample, log)
 
 
@@ -259,51 +256,54 @@ def test_a_large_batch_is_published_in_tens(publish: Publish, sample: Sample) ->
 
 
 UNPUBLISHABLE = {
-    "an amount that cannot be charged": {"amount_minor": {"N": "-1"}},
-    "a fraction": {"amount_minor": {"N": "10.5"}},
-    "a time that is none": {"placed_at": {"S": "yesterday"}},
-    "another type": {"placed_at": {"NULL": True}},
-    "no status": {"status": {}},
+    "an amount that cannot be charged": ({"amount_minor": {"N": "-1"}}, "ValidationError"),
+    "a fraction": ({"amount_minor": {"N": "10.5"}}, "ValueError"),
+    "a time that is none": ({"placed_at": {"S": "yesterday"}}, "ValidationError"),
+    "another type": ({"placed_at": {"NULL": True}}, "ValidationError"),
+    "no status": ({"status": {}}, "ValueError"),
 }
 
 
-@pytest.mark.parametrize("spoiled", UNPUBLISHABLE.values(), ids=UNPUBLISHABLE.keys())
-def test_an_invalid_record_is_put_aside(publish: Publish, sample: Sample, spoiled: dict[str, Any]) -> None:
-    """Whole, in S3, with an alarm; the others are published, and the stream goes on."""
-    records = [order_of(1, sample), order_of(2, sample, **spoiled), order_of(3, sample)]
-    publish(*records)
-    assert publish.counted.count("Alarm") == publish.counted.count("RecordUnpublishable") == 1
-    assert [event.subject[-1] for event in publish.sns.published] == ["1", "3"]
-    assert publish.put_aside.keys() == {"unpublishable/orders/event-2.json"}
-    assert (publish.records_aside, publish.errors) == (records[1:2], ["2"])
+@pytest.mark.parametrize(("spoiled", "reason"), UNPUBLISHABLE.values(), ids=UNPUBLISHABLE.keys())
+def test_an_invalid_record_is_skipped(publish: Publish, sample: Sample, spoiled: dict[str, Any], reason: str) -> None:
+    """With an alarm that names table, key and reason; the others are published, and the stream goes on."""
+    publish(order_of(1, sample), order_of(2, sample, **spoiled), order_of(3, sample))
+    assert (publish.published, publish.skipped) == (["1", "3"], [("orders", "2", reason)])
 
 
-def test_a_record_of_another_table_is_put_aside(publish: Publish, sample: Sample) -> None:
+def test_a_skipped_refund_is_named_by_its_whole_key(publish: Publish, sample: Sample) -> None:
+    """An order may have several."""
+    spoiled = record(sample, "refund_succeeded")
+    spoiled["dynamodb"]["NewImage"]["revision"] = {"S": "two"}
+    publish(spoiled)
+    assert {name: publish.errors[0][name] for name in REFUND_KEYS} == REFUND_KEYS
+
+
+def test_a_record_of_another_table_is_skipped(publish: Publish, sample: Sample) -> None:
     """Nothing is guessed from its attributes; the error names the table."""
-    stray = record(sample, "order_stored")
+    stray = order_of(1, sample)
     stray["eventSourceARN"] = stray["eventSourceARN"].replace("table/orders", "table/others")
     with pytest.raises(UnknownTable, match="others"):
         event_from_record(stray)
     publish(stray)
-    assert [each["responseContext"] for each in publish.put_aside.values()] == [{"functionError": "UnknownTable"}]
+    assert publish.skipped == [("others", "1", "UnknownTable")]
 
 
 @pytest.mark.parametrize("code", ["InvalidParameter", "ParameterValueInvalid", "ValidationException"])
-def test_an_event_that_sns_can_never_accept_is_put_aside(publish: Publish, sample: Sample, code: str) -> None:
+def test_an_event_that_sns_can_never_accept_is_skipped(publish: Publish, sample: Sample, code: str) -> None:
     """It is this event's record, and no other's."""
     publish.sns.refuses, publish.sns.code = is_the_second, code
-    records = [order_of(number, sample) for number in (1, 2, 3)]
-    publish(*records)
-    assert (len(publish.sns.published), publish.records_aside) == (2, records[1:2])
+    publish(*(order_of(number, sample) for number in (1, 2, 3)))
+    assert (publish.published, publish.skipped) == (["1", "3"], [("orders", "2", code)])
 
 
 @pytest.mark.parametrize("code", ["Throttled", "InternalError", "KMSDisabled", "KMSAccessDenied", "AuthorizationError"])
-def test_an_outage_puts_nothing_aside(publish: Publish, sample: Sample, code: str) -> None:
+def test_an_outage_skips_nothing(publish: Publish, sample: Sample, code: str) -> None:
     """PublishBatch responds 200 all the same. Whatever the cause, Lambda retries the batch, without limit."""
     publish.sns.refuses, publish.sns.code = is_the_second, code
     with pytest.raises(NotPublished, match=f"1 of 2 records: {code}"):
         publish(order_of(1, sample), order_of(2, sample))
-    assert publish.put_aside == {}
+    assert publish.skipped == []
 
 
 def is_the_second(event: Event) -> bool:
@@ -318,22 +318,16 @@ def test_an_outage_of_one_topic_does_not_block_the_other(publish: Publish, sampl
     assert [topic for topic, _ in publish.sns.sent] == ["payments-topic"]
 
 
-def test_a_record_that_cannot_be_put_aside_is_retried(publish: Publish, sample: Sample) -> None:
-    """With its batch, until S3 has it: the stream forgets nothing that is nowhere else."""
-    publish.bucket = "another"
-    with pytest.raises(NotPublished, match="1 of 2 records: NoSuchBucket"):
-        publish(order_of(1, sample), order_of(2, sample, amount_minor={"N": "-1"}))
-    assert len(publish.sns.published) == 1
-
-
-def test_a_record_that_is_retried_is_put_aside_once(publish: Publish, sample: Sample) -> None:
-    """One object and one alarm, though another record's failure delivers the batch again and again."""
-    spoiled = order_of(1, sample, amount_minor={"N": "-1"})
+def test_an_invalid_record_does_not_end_the_retries_of_another(publish: Publish, sample: Sample) -> None:
+    """The batch is delivered again until SNS has the other one."""
+    records = [order_of(1, sample, amount_minor={"N": "-1"}), order_of(2, sample)]
     publish.sns.refuses = is_the_second
-    for _ in range(3):
+    for _ in range(2):
         with pytest.raises(NotPublished, match="1 of 2 records: Throttled"):
-            publish(spoiled, order_of(2, sample))
-    assert (publish.records_aside, publish.errors) == ([spoiled], ["1"])
+            publish(*records)
+    publish.sns.refuses = lambda _: False
+    publish(*records)
+    assert publish.published == ["2"]
 
 
 def test_what_waits_and_is_in_no_index_raises_the_alarm(publish: Publish, sample: Sample) -> None:

@@ -132,7 +132,7 @@ class Outbox:
     def publish(self, record: dict[str, Any]) -> None:
         """What publish_events does with a stream record."""
         mappings = {"orders": order_event_from_item}
-        Publisher(mappings, {ORDER_SERVICE: self.topic}, SILENT, SILENT, SILENT).publish([record])
+        Publisher(mappings, {ORDER_SERVICE: self.topic}, SILENT, SILENT).publish([record])
 
 
 @pytest.fixture

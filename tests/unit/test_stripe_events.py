@@ -294,6 +294,18 @@ def test_the_requested_cancellation_of_a_failed_authentication_stays_unfinished(
     assert endpoint.payment().state is PaymentState.CANCELED
 
 
+def test_an_expanded_payment_intent_is_taken_by_its_id(endpoint: Endpoint) -> None:
+    """A refund or a dispute may show the whole PaymentIntent in place of its id."""
+    endpoint.paid()
+    endpoint.stripe.refund_by_hand("pi_0", 1000)
+    events = endpoint.stripe.disputed("pi_0", "lost"), endpoint.stripe.refund_fails("re_0")
+    for event in events:
+        event["data"]["object"]["payment_intent"] = {"id": "pi_0", "object": "payment_intent"}
+        assert endpoint.send(event) == 200
+    assert endpoint.payment().disputes == {"du_0": "lost"}
+    assert "EventWithoutOrder" not in endpoint.counted
+
+
 # ---------------------------------------------------------------- refunds
 
 

@@ -197,6 +197,16 @@ def test_the_body_is_verified_as_it_came(endpoint: Endpoint, encoded: bool) -> N
     assert endpoint.payment().state is PaymentState.SUCCEEDED
 
 
+@pytest.mark.parametrize(("method", "path"), [("POST", "/stripe/event"), ("GET", "/stripe/events")])
+def test_another_path_or_method_is_no_failure(endpoint: Endpoint, method: str, path: str) -> None:
+    """404, without an alarm: nothing of Stripe's is lost."""
+    http = endpoint.sample("stripe_webhook/payment_intent_succeeded")
+    http["rawPath"], http["requestContext"]["http"] = path, {"method": method, "path": path}
+    status, problem = endpoint.resolve(http)
+    assert (status, problem["type"]) == (404, "urn:onecharge:problem:not-found")
+    assert (endpoint.counted, endpoint.io.asked) == ([], [])
+
+
 OURS, NEW = STRIPE_WEBHOOK_SECRET, "whsec_new"
 
 

@@ -8,8 +8,6 @@ import pytest
 from onecharge.contract.events import EventType
 from tests.support.harness import load_intrinsics, load_template
 
-STREAM_RETENTION_SECONDS = 24 * 3600
-"""Of DynamoDB Streams (Amazon DynamoDB Developer Guide, "Change data capture for DynamoDB Streams")."""
 RESOURCES = load_template()["Resources"]
 
 
@@ -19,16 +17,12 @@ def test_the_payments_queue_gets_orders_and_cancellations() -> None:
     assert RESOURCES["PaymentsSubscription"]["Properties"]["FilterPolicy"] == {"event_type": wanted}
 
 
-def test_a_stream_retries_without_limit_and_loses_no_record() -> None:
-    """Every stream of publish_events: before the stream forgets a record, Lambda puts it into the bucket, whole."""
+def test_a_record_is_retried_for_as_long_as_its_stream_keeps_it() -> None:
+    """Every stream of publish_events: Lambda itself discards no record, however often its batch fails."""
     for event in RESOURCES["PublishEventsFunction"]["Properties"]["Events"].values():
         properties = event["Properties"]
-        assert properties["DestinationConfig"]["OnFailure"] == {
-            "Type": "S3",
-            "Destination": "GetAtt FailedRecordsBucket.Arn",
-        }
         assert (properties["MaximumRetryAttempts"], properties["BisectBatchOnFunctionError"]) == (-1, True)
-        assert 0 < properties["MaximumRecordAgeInSeconds"] < STREAM_RETENTION_SECONDS
+        assert properties["MaximumRecordAgeInSeconds"] == -1
 
 
 def test_a_dlq_takes_messages_of_its_queue_alone() -> None:
@@ -61,15 +55,15 @@ def test_two_stacks_of_an_account_share_no_name() -> None:
 
 
 def guarded_by(policy: dict[str, Any]) -> list[str]:
-    """The queues, topics or the bucket that the policy is of."""
-    return [*policy.get("Queues", ()), *policy.get("Topics", ()), *([policy["Bucket"]] if "Bucket" in policy else [])]
+    """The queues or topics that the policy is of."""
+    return [*policy.get("Queues", ()), *policy.get("Topics", ())]
 
 
-def test_every_queue_topic_and_bucket_refuses_requests_without_tls() -> None:
+def test_every_queue_and_topic_refuses_requests_without_tls() -> None:
     """Each has one policy, with that statement."""
     policies = [each["Properties"] for each in RESOURCES.values() if "PolicyDocument" in each.get("Properties", {})]
     guarded = [name.removeprefix("Ref ") for policy in policies for name in guarded_by(policy)]
-    kinds = {"AWS::SQS::Queue", "AWS::SNS::Topic", "AWS::S3::Bucket"}
+    kinds = {"AWS::SQS::Queue", "AWS::SNS::Topic"}
     assert sorted(guarded) == sorted(name for name, each in RESOURCES.items() if each["Type"] in kinds)
     for policy in policies:
         statements = policy["PolicyDocument"]["Statement"]
@@ -142,7 +136,6 @@ def test_a_parameter_is_described_and_takes_no_nonsense(name: str) -> None:
         ("WebOrigin", "http://127.0.0.1:8000", "*"),
         ("AlarmEmail", "", "nobody"),
         ("StripeApiBase", "https://api.stripe.com", "https://api.stripe.com/v1"),
-        ("Release", "1b4f0e9", "a release"),
     ],
 )
 def test_a_pattern_takes_what_is_meant(name: str, good: str, bad: str) -> None:

@@ -6,13 +6,12 @@ import json
 from pydantic import BaseModel
 
 
-def order_id_of(*what: str) -> str:
-    """Returns the id of the order that is placed for this customer and key, or for this due document.
+def order_id_of(customer_id: str, key: str) -> str:
+    """Returns the id of the order that is placed for this customer and idempotency key.
 
-    A customer's order has two parts, the customer id and the idempotency key. A due document's has three, so the two
-    never collide, whatever key a customer chooses. An id is no credential: the access token decides who sees an order.
+    An id is no credential: the access token decides who sees an order.
     """
-    return f"ord_{digest_of(*what)}"
+    return f"ord_{digest_of(customer_id, key)}"
 
 
 def digest_of(*what: str) -> str:

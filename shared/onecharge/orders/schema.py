@@ -50,7 +50,7 @@ class Money(Protocol):
 
 
 class Payable(Protocol):
-    """Who asks for an order, and how it is paid: a request of a customer, or a document that is due."""
+    """What a request to order says about its payment."""
 
     @property
     def currency(self) -> str: ...
@@ -100,8 +100,7 @@ class AttemptOutcome(BaseModel):
 class StoredOrder(BaseModel):
     """An item of the Orders table.
 
-    An item may have more attributes, which are never read back: `waiting_shard` or `expires_at`, and which document the
-    order is from.
+    An item may have more attributes, which are never read back: `waiting_shard` or `expires_at`.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
@@ -116,7 +115,6 @@ class StoredOrder(BaseModel):
     placed_at: Timestamp
     correlation_id: CorrelationId
     items: tuple[OrderedItem, ...] = ()
-    """What is bought; empty for a due document, which agrees an amount alone."""
 
     # Written when the order is placed, and by each new attempt (pay_again).
     attempt: Attempt

@@ -14,7 +14,7 @@ import stripe
 
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.stripe_objects import order_id_of, read_intent, read_refund
+from onecharge.payments.stripe_objects import id_of, order_id_of, read_intent, read_refund
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 
@@ -127,7 +127,7 @@ def parse_event(event: Any) -> StripeEvent | None:
         type=event.type,
         created=event.created,
         order_id=order_id,
-        payment_intent_id=made.id if is_of_intent else getattr(made, "payment_intent", None),
+        payment_intent_id=made.id if is_of_intent else id_of(getattr(made, "payment_intent", None)),
         intent=read_intent(made) if is_of_intent else None,
         refund=read_refund(made) if event.type.startswith("refund.") else None,
         amount_refunded_minor=made.amount_refunded if event.type == "charge.refunded" else None,

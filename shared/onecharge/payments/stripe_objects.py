@@ -38,11 +38,11 @@ def read_intent(intent: Any) -> StripeIntent:
         order_id=order_id_of(intent),
         customer_id=metadata.get("customer_id", ""),
         placed_at=_number(metadata.get("placed_at")),
-        payment_method=_id_of(getattr(intent, "payment_method", None)),
+        payment_method=id_of(getattr(intent, "payment_method", None)),
         takes_cards="card" in getattr(intent, "payment_method_types", ("card",)),
         cancellation_reason=getattr(intent, "cancellation_reason", None),
-        latest_charge=_id_of(getattr(intent, "latest_charge", None)),
-        review=_id_of(getattr(intent, "review", None)),
+        latest_charge=id_of(getattr(intent, "latest_charge", None)),
+        review=id_of(getattr(intent, "review", None)),
         error_code=decline_code,
         advice_code=advice_code,
         refused_card=refused_card,
@@ -98,6 +98,6 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isdecimal() else None
 
 
-def _id_of(expandable: Any) -> str | None:
+def id_of(expandable: Any) -> str | None:
     """The id of an expandable field, whether Stripe sent the id or the expanded object."""
     return expandable if expandable is None or isinstance(expandable, str) else str(expandable.id)

@@ -30,7 +30,6 @@ class Cause(StrEnum):
     ITEM_UNREADABLE = "ItemUnreadable"
     MESSAGE_DIFFERS = "MessageDiffers"
     UNAUTHENTICATED = "Unauthenticated"
-    DUE_DOCUMENT = "DueDocument"
     UNEXPECTED_ERROR = "UnexpectedError"
 
 

@@ -64,6 +64,9 @@ class Problem(Exception):
         )
 
 
+NOTHING_HERE = Problem(HTTPStatus.NOT_FOUND, "not-found", "Nothing is at this path with this method.")
+
+
 def order_not_found() -> Problem:
     """404, for another customer's order as for one that does not exist."""
     return Problem(HTTPStatus.NOT_FOUND, "not-found", "There is no such order.")
@@ -264,8 +267,7 @@ def resolver_of(
         resolver.route(path, route.method)(_handler(route, resolver, dependencies))
     problems = _ProblemResponses(resolver, logger, count)
     # API Gateway's {order_id} takes any text. Powertools' <order_id> takes no slash, `"` or control character.
-    nothing_here = Problem(HTTPStatus.NOT_FOUND, "not-found", "Nothing is at this path with this method.")
-    resolver.not_found(lambda _: problems.refused(nothing_here))
+    resolver.not_found(lambda _: problems.refused(NOTHING_HERE))
     resolver.exception_handler(Unauthenticated)(problems.unauthenticated)
     resolver.exception_handler(Problem)(problems.refused)
     resolver.exception_handler([*not_found])(lambda _: problems.refused(order_not_found()))

@@ -20,7 +20,6 @@ from onecharge.runtime.metrics import Counts
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_s3 import S3Client
     from mypy_boto3_secretsmanager import SecretsManagerClient
     from mypy_boto3_sns import SNSClient
     from mypy_boto3_sqs import SQSClient
@@ -79,5 +78,4 @@ class Parts:
 
     sqs: part["SQSClient"] = part(lambda parts: parts.client("sqs"))
     sns: part["SNSClient"] = part(lambda parts: parts.client("sns"))
-    s3: part["S3Client"] = part(lambda parts: parts.client("s3"))
     secretsmanager: part["SecretsManagerClient"] = part(lambda parts: parts.client("secretsmanager"))

@@ -169,12 +169,12 @@ def test_a_later_release_needs_no_key(caller: Caller, calls: Path) -> None:
     """As in CI: what is there is built and deployed with its own parameters, and no secret is read."""
     caller.has_deployed()
     caller.has_deployed(ApiUrl="https://api")
-    report = caller.run("deploy", "--yes", "--release", "1b4f0e9-2", "--role-arn", "arn:of:role")
+    report = caller.run("deploy", "--yes", "--role-arn", "arn:of:role")
     assert report.status == 0
     assert "https://api" in "\n".join(map(str, report.parts))
     build, deploy = calls.read_text().splitlines()
     for each in (build, deploy):
-        assert 'Architecture="x86_64" Release="1b4f0e9-2" StripeSecretArn="arn:' in each
+        assert 'Architecture="x86_64" StripeSecretArn="arn:' in each
     assert "--stack-name shop" in deploy
     assert "--role-arn arn:of:role" in deploy
 
@@ -186,7 +186,7 @@ def test_a_live_stack_is_protected_against_its_deletion(caller: Caller) -> None:
     expected = {"StackName": "shop", "EnableTerminationProtection": True}
     caller.answers("cloudformation", "update_termination_protection", {}, **expected)
     caller.has_deployed(ApiUrl="https://api")
-    live = ("--parameter", "Profile=live", "--parameter", "AlarmEmail=", "--parameter", "SelfSignUp=true")
+    live = ("--parameter", "Profile=live", "--parameter", "AlarmEmail=")
     boto3.client("secretsmanager").create_secret(Name="StripeSecretArn", SecretString="rk_live_1")
     boto3.client("secretsmanager").create_secret(Name="StripeWebhookSecretArn", SecretString="whsec_1")
     assert caller.run("deploy", "--yes", *live).status == 0

@@ -1,17 +1,16 @@
 """What `make deploy` does next: a table of what is there and what is left to do. No request is made."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from ops.deploy_plan import Retained, Seen, Step, Wanted, causes, plan, release_of, to_delete
+from ops.deploy_plan import Retained, Seen, Step, Wanted, causes, plan, to_delete
 from ops.errors import Problem
 
 TEST, LIVE, RESTRICTED = "sk_test_1", "sk_live_1", "rk_live_1"
 ARNS = {"StripeSecretArn": "arn:of:key", "StripeWebhookSecretArn": "arn:of:webhook"}
 ALL = list(Step)
-LIVE_PROFILE = {"Profile": "live", "AlarmEmail": "you@example.org", "SelfSignUp": "true"}
+LIVE_PROFILE = {"Profile": "live", "AlarmEmail": "you@example.org"}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +45,6 @@ def test_each_state_has_its_steps(seen: Seen, key: str, expected: list[Step]) ->
         (Seen(), Wanted("shop", {"JwtIssuer": "https://a"}, TEST), "JwtAudience"),
         (Seen(), Wanted("shop", {"WebOrigin": "http://127.0.0.1:3000"}, TEST), "http://localhost"),
         (Seen(), Wanted("shop", {"Profile": "live"}, LIVE, RESTRICTED), "without AlarmEmail"),
-        (Seen(), Wanted("shop", {"Profile": "live", "AlarmEmail": ""}, LIVE, RESTRICTED), "without SelfSignUp"),
         (Seen(), Wanted("shop", deploying_key=LIVE), "asks for live"),
         (Seen(), Wanted("shop", deploying_key="later"), "sk_test_"),
         (Seen(), Wanted("shop", LIVE_PROFILE, LIVE), "restricted key"),
@@ -115,18 +113,3 @@ def test_a_failed_first_deployment_leaves_nothing() -> None:
     """
     used = Retained("table", "shop-PaymentsTable-1", True, False)
     assert to_delete([ORDERS, OLD, used], of_failed=[ORDERS.id, used.id]) == [ORDERS]
-
-
-@pytest.mark.parametrize(
-    ("commit", "status", "release"),
-    [
-        ("1b4f0e9", "UPDATE_COMPLETE", "1b4f0e9"),
-        ("1b4f0e9", "", "1b4f0e9"),
-        ("1b4f0e9", "UPDATE_ROLLBACK_COMPLETE", "1b4f0e9-20261124-081500"),
-        ("1b4f0e9-dirty", "UPDATE_COMPLETE", "1b4f0e9-dirty-20261124-081500"),
-        ("", "UPDATE_COMPLETE", "uncommitted-20261124-081500"),
-    ],
-)
-def test_a_release_has_a_name_that_no_version_has(commit: str, status: str, release: str) -> None:
-    """After a rollback the commit's version is published already, and Lambda publishes none that is the same."""
-    assert release_of(commit, status, datetime(2026, 11, 24, 8, 15, tzinfo=UTC)) == release

@@ -22,7 +22,6 @@ from onecharge.payments.stripe_responses import Failure, ResponseKind
 from ops.diagnosis import diagnose
 from ops.dlq_letters import DeadLetter
 from ops.facts import Facts, IntentFacts, RefundFacts, StripeFacts, Unread
-from ops.failed_records import FailedRecord
 from ops.findings import Diagnosis, Finding, Severity
 from ops.story import story
 from tests.shop import builders
@@ -104,7 +103,6 @@ REFUNDED: Any = stripe.Refund.construct_from({"id": "re_1", "amount": 2500, "sta
 DISPUTE: Any = stripe.Dispute.construct_from(
     {"id": "dp_1", "status": "needs_response", "reason": "fraudulent", "amount": 2500, "created": NOW}, None
 )
-PUT_ASIDE = FailedRecord("k", "2026-11-21", "ValidationError", "OrdersTable", {"dynamodb": {"Keys": {}}})
 CHARGED: Any = stripe.Charge.construct_from({"id": "ch_1", "created": NOW - 5}, None)
 CHARGED_LONG_AGO: Any = stripe.Charge.construct_from({"id": "ch_1", "created": NOW - HOUR}, None)
 LATE = ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW - DAY, round_completed_at=NOW - 2 * HOUR)
@@ -177,7 +175,6 @@ SICK: dict[str, tuple[Facts, Diagnosis]] = {
         stored(dead_letters=letter("PaymentsDlq", reason="data.currency: unknown")),
         Diagnosis.DEAD_LETTER,
     ),
-    "its record could not be published": (stored(failed_records=[PUT_ASIDE]), Diagnosis.UNPUBLISHABLE),
     "its message was received too often": (pending(OPEN, dead_letters=letter("PaymentsDlq")), Diagnosis.DEAD_LETTER),
     "its row was lost": (stored(OPEN), Diagnosis.ROW_LOST),
     "its row was lost after it was paid": (case(Status.PAID, None, DONE), Diagnosis.ROW_LOST),

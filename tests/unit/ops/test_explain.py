@@ -120,26 +120,6 @@ def test_a_message_in_a_dlq_is_seen_and_stays(operated: OperatedStack) -> None:
     assert len(operated.messages("PaymentsDlq")) == 3
 
 
-def test_a_record_that_could_not_be_published_is_found(operated: OperatedStack) -> None:
-    """By the order that its key names, with the command that publishes it; others' are not shown."""
-    operated.place(order_id=ORDER_ID)
-    arn = f"arn:aws:dynamodb:us-east-1:1:table/{operated.stack.resource('OrdersTable')}/stream/2026"
-    records = [
-        {"eventSourceARN": arn, "dynamodb": {"Keys": {"order_id": {"S": each}}}} for each in (ORDER_ID, "ord_other")
-    ]
-    invocation = {
-        "timestamp": "2026-11-21T12:00:00Z",
-        "requestContext": {"condition": "RetryAttemptsExhausted"},
-        "payload": json.dumps({"Records": records}),
-    }
-    bucket = operated.stack.resource("FailedRecordsBucket")
-    operated.s3.put_object(Bucket=bucket, Key="a/b", Body=json.dumps(invocation))
-    [finding] = operated.ops("explain", ORDER_ID)[1]["findings"]
-    assert finding["cause"] == "UNPUBLISHABLE"
-    assert "OrdersTable, since 2026-11-21T12:00:00Z: RetryAttemptsExhausted" in finding["detail"]
-    assert "failed-records republish a/b --yes" in finding["fix"]
-
-
 def test_messages_that_were_not_read_are_reported(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more of this order may be among them."""
     operated.place(order_id=ORDER_ID, status="PAID")

@@ -94,14 +94,18 @@ def test_a_table_that_stays_throttled_is_503_try_again(client: Client) -> None:
 
 
 def test_a_list_leaves_out_an_order_that_is_unreadable(client: Client) -> None:
-    """For example attempt 101 of a restored table: the others are shown, and an alarm names it."""
+    """For example attempt 101 of a restored table: the others are shown, and an alarm's line says which field of which
+    order is invalid, but not its value."""
     order_ids = [client.placed() for _ in range(3)]
-    client.set_attributes(order_ids[1], attempt=ATTEMPT_NUMBER_MAX + 1)
+    client.set_attributes(order_ids[1], attempt=ATTEMPT_NUMBER_MAX + 1, outcomes={"1": {"status": "jane@example.com"}})
     status, body, _ = client.get("/orders")
     assert status == 200
     assert sorted(each["order_id"] for each in body["orders"]) == sorted([order_ids[0], order_ids[2]])
     assert client.counted["Alarm"] == 1
-    assert [line["order_id"] for line in client.log.lines if line["level"] == "ERROR"] == [order_ids[1]]
+    [line] = [line for line in client.log.lines if line["level"] == "ERROR"]
+    assert (line["order_id"], line["error"]) == (order_ids[1], "ValidationError")
+    assert line["fields"] == ["attempt", "outcomes.1.status"]
+    assert "jane@example.com" not in client.log.text
 
 
 def test_a_customers_orders_are_paged(client: Client) -> None:

@@ -1,1 +1,0 @@
-"""place_due_orders: on a schedule, places one order for each document that is due."""
