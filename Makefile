@@ -14,12 +14,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 # `sam build` looks for python3.13 on PATH; the environments' own one is always the right one.
 export PATH := $(CURDIR)/$(VENV)/bin:$(CURDIR)/$(VENV)/opt/sam/bin:$(value PATH)
-# Nothing that the shell holds changes what runs here: no AWS profile, no other Python code, no other encoding.
+# Nothing that the shell holds changes what runs here: no other Python code, no other encoding.
 unexport PYTHONPATH PYTHONHOME PYTHONIOENCODING PIP_USER PIP_TARGET PIP_PREFIX
-# But what is about a deployed stack uses the shell's AWS account.
-ifeq ($(filter deploy undeploy deployed-check e2e,$(MAKECMDGOALS)),)
-unexport $(filter AWS_%,$(.VARIABLES))
-endif
 export PYTHONUTF8 := 1
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -28,9 +24,9 @@ UNTRACED := 2>&1 | cat
 # $(call pip_install,environment): every package is pinned, so nothing is resolved; what is imported compiles itself.
 pip_install = $(PY) -m pip --python $(1)/bin/python install --quiet --no-deps --no-compile --require-hashes -r $< $(UNTRACED)
 
-.PHONY: help install local unit test deploy undeploy e2e deployed-check nightly check format lint types validate scan sbom openapi sam-local requirements clean
+.PHONY: help install local unit test e2e nightly check format lint types validate scan sbom openapi sam-local requirements clean
 
-USE := install demo local new deploy deployed-check undeploy
+USE := install demo local new
 PROVE := test nightly e2e parity specification simulate mutants experiments survival bench costs
 help: ## Say what can be made: to use it, to change it, to prove it.
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' -v use=' $(USE) ' -v prove=' $(PROVE) ' ' \
@@ -143,23 +139,9 @@ nightly: install $(VENV)/.dev $(TEST_TOOLS) $(VENV)/opt/.sam-lint ## Run what `m
 	@$(if $(wildcard lab/tests),$(PY) -m pytest -q $(PARALLEL) --nightly lab/tests)
 
 # TOKEN_COMMAND prints an access token for the customer that its last argument names: docs/guides/deploy.md.
-STACK_NEEDED = @test "$(STACK)" || { echo "STACK is missing: make $@ STACK=the-name-of-a-stack, such as shop"; exit 1; }
-
-deploy: $(VENV)/.local $(VENV)/opt/.sam ## Deploy to your AWS account, or go on: STRIPE_SECRET_KEY=sk_test_… make deploy STACK=shop [PARAMETERS="Name=value …"] [YES=1].
-	@$(PY) -m ops --stack "$(STACK)" deploy $(foreach each,$(PARAMETERS),--parameter "$(each)") \
-	  $(call option,ROLE_ARN,role-arn) $(if $(YES),--yes)
-
-undeploy: $(VENV)/.local ## Delete all of it, and say what is left: make undeploy STACK=shop [YES=1].
-	$(STACK_NEEDED)
-	@$(PY) -m ops --stack "$(STACK)" undeploy $(if $(YES),--yes)
-
 e2e: $(VENV)/.dev $(VENV)/opt/.checks ## Run the e2e tests against a deployed stack: make e2e STACK=shop-dev TOKEN_COMMAND=….
-	$(STACK_NEEDED)
+	@test "$(STACK)" || { echo "STACK is missing: make $@ STACK=the-name-of-a-stack, such as shop"; exit 1; }
 	@$(PY) -m pytest -q tests/e2e --stack "$(STACK)" $(PYTEST_ARGS)
-
-deployed-check: $(VENV)/.local ## Does a deployed stack work? An order in test mode, paid, refunded: make deployed-check STACK=shop.
-	$(STACK_NEEDED)
-	@$(PY) -m ops --stack "$(STACK)" check --yes
 
 check: lint types validate scan test ## The whole gate: format, lint, types, template, scanners, tests.
 

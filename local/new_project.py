@@ -16,10 +16,10 @@ from local.project_files import PROJECT, files_of_the_project
 
 NAME = "onecharge"
 COPIED = """
-    AGENTS.md LICENSE NOTICE Makefile .ci/* .github/workflows/[cd]*.yml .gitignore .python-version *.toml template.yaml
+    AGENTS.md LICENSE NOTICE Makefile .ci/* .github/workflows/check.yml .gitignore .python-version *.toml template.yaml
     monitoring.yaml conftest.py functions/* shared/* events/* layers/* ops/* console/* web/* local/* stripe_standin/*
     tests/* docs/guides/* docs/protocol.md docs/runbook.md docs/metrics.md docs/openapi.json docs/glossary.md
-    docs/threat-model.md docs/first-deployment.md
+    docs/threat-model.md
 """.split()
 NOT_COPIED = """
     lab/* layers/requirements/bench* local/demo* tests/*/test_demo* local/new_* tests/unit/test_new_project.py

@@ -16,7 +16,6 @@ from typing import Protocol
 from ops import (
     audit,
     check,
-    deploy,
     dlq,
     explain,
     pending,
@@ -24,7 +23,6 @@ from ops import (
     restore,
     review,
     token,
-    undeploy,
     webhook,
 )
 from ops.connection import Stack, add_stack_options, connect
@@ -58,8 +56,6 @@ COMMANDS: dict[str, Command] = {
     "audit": audit,
     "check": check,
     "webhook": webhook,
-    "deploy": deploy,
-    "undeploy": undeploy,
     "token": token,
 }
 """By name, in the order of the help."""

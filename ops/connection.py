@@ -61,16 +61,6 @@ class Stack:
         self._session = session
         self._stripe_key_secret, self._stripe_key = stripe_key_secret, stripe_key
 
-    def missing(self) -> list[str]:
-        """What the environment lacks to reach AWS, and how to give it."""
-        given = {
-            "AWS credentials: AWS_PROFILE=…, or AWS_ACCESS_KEY_ID=… and AWS_SECRET_ACCESS_KEY=…": (
-                self._session.get_credentials()
-            ),
-            "a region: AWS_REGION=eu-central-1, or another one": self._session.region_name,
-        }
-        return [how for how, value in given.items() if not value]
-
     @property
     def is_local(self) -> bool:
         return self.endpoint_url is not None
@@ -110,12 +100,8 @@ class Stack:
 
     def output(self, name: str) -> str:
         """The value of an output of template.yaml. Raises Problem if the stack has no such output."""
-        return self._named("output", name, self.outputs)
-
-    @property
-    def outputs(self) -> Mapping[str, str]:
-        """All of them: some depend on a parameter."""
-        return {each["OutputKey"]: each["OutputValue"] for each in self._described.get("Outputs", [])}
+        found = {each["OutputKey"]: each["OutputValue"] for each in self._described.get("Outputs", [])}
+        return self._named("output", name, found)
 
     @property
     def api_url(self) -> str:

@@ -99,7 +99,7 @@ def webhooks_sent(stack: Stack) -> Iterator[None]:
 
 @pytest.mark.usefixtures("webhooks_sent")
 def test_a_deployment_that_works_passes_its_check(stack: Stack, environment: dict[str, str]) -> None:
-    """As `make deployed-check STACK=…` runs it: an order is placed, paid once at Stripe, and refunded."""
+    """An order is placed, paid once at Stripe, and refunded."""
     forget_dead_letters(stack)
     done = check(stack, environment, "--yes")
     found = json.loads(done.stdout)

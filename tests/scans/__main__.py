@@ -14,7 +14,7 @@ from typing import Any
 from tests.support.harness import PROJECT, read_template
 
 HERE, ENVIRONMENTS = Path(__file__).parent, PROJECT / ".venv/opt"
-TEMPLATES = ("template.yaml", "monitoring.yaml", "ops/ci-role.yaml", "docs/guides/react/template.yaml")
+TEMPLATES = ("template.yaml", "monitoring.yaml", "docs/guides/react/template.yaml")
 # They find ids, digests and names of secrets. detect-secrets' other plugins know the formats of thirty kinds of keys.
 PLUGINS_OFF = ("Base64HighEntropyString", "HexHighEntropyString", "KeywordDetector", "IPPublicDetector")
 

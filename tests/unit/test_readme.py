@@ -96,11 +96,6 @@ def test_the_order_has_the_id_that_is_shown() -> None:
     assert order_id.startswith(shown)
 
 
-def test_the_deployment_is_one_command(checkout: Path) -> None:
-    """It needs no preparation but what the text above it names."""
-    assert paste(block("make deploy"), checkout) == ["make deploy STACK=shop"]
-
-
 def test_sam_local_finds_sam(checkout: Path) -> None:
     assert "sam" in paste(block("sam local invoke"), checkout)
 

@@ -146,9 +146,9 @@ def test_a_pattern_takes_what_is_meant(name: str, good: str, bad: str) -> None:
 
 
 def test_a_deployment_says_what_to_type_next() -> None:
-    """The first output: `make deployed-check` with the stack's name."""
+    """The first output: `ops check` with the stack's name."""
     first = next(iter(TEMPLATE["Outputs"].values()))
-    assert "make deployed-check STACK=${AWS::StackName}" in first["Value"]
+    assert "ops --stack ${AWS::StackName} check --yes" in first["Value"]
 
 
 def test_one_page_calls_the_api_from_a_browser() -> None:
