@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onecharge.contract.events import ORDER_SERVICE, Event
+from onecharge.contract.events import Event
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import error_code
-from onecharge.runtime.dynamodb import ALL_SHARDS
 from onecharge.runtime.metrics import Alarm, Counts
 from onecharge.runtime.topics import Topic
 from publish_events.mapping import EventFromItem, Record, event_from_record, table_of
@@ -65,26 +64,7 @@ class Publisher:
                 self._skip(record, type(error).__name__)
             else:
                 if event is not None:
-                    self._report_if_unindexed(record, event)
                     yield record, event
-
-    def _report_if_unindexed(self, record: Record, event: Event) -> None:
-        """Raise the alarm if republish could not find the item, should this record be lost.
-
-        Whatever the order service publishes waits, so the index `waiting` has to have it. The index lacks an item whose
-        attribute waiting_shard was removed by hand.
-        """
-        if event.source != ORDER_SERVICE:
-            return
-        shard = record["dynamodb"]["NewImage"].get("waiting_shard")
-        if shard and shard.get("S") in ALL_SHARDS:
-            return
-        self.counts("WaitingUnindexed")
-        self.counts(Alarm(Cause.NOT_INDEXED))
-        self.logger.error(
-            "waiting item missing from the index `waiting`: set its attribute waiting_shard",
-            extra={"order_id": event.subject, "event_id": event.id, "cause": Cause.NOT_INDEXED},
-        )
 
     def _skip(self, record: Record, reason: str) -> None:
         """Leave a record out, which would otherwise block its shard for a day. Its item is still in the table."""

@@ -1,6 +1,7 @@
 """The transactions of refunds, on both DynamoDBs: request, reservation, outcome."""
 
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -19,10 +20,11 @@ from onecharge.contract.refunds import (
 )
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refund_store import OrderRefundStore
-from onecharge.orders.refunds import StoredRefund
+from onecharge.orders.refunds import REFUND_OUTCOMES, StoredRefund, waits
 from onecharge.orders.schema import StoredOrder
+from onecharge.orders.waiting import WaitingIndex
 from onecharge.runtime.consumer import Done
-from onecharge.runtime.dynamodb import shard_of, to_item
+from onecharge.runtime.dynamodb import from_item, shard_of, to_item
 from onecharge.runtime.http_api import Problem
 from orders_api.http import Dependencies
 from orders_api.refund_order import RefundRequest, request_refund
@@ -211,6 +213,49 @@ def test_a_refund_that_is_held_says_so(shop: RefundShop) -> None:
         found = shop.refunds.find(shop.order_id, refund.refund_id)
         assert found is not None
         assert found.pending_reason == "insufficient_funds"
+
+
+def kept(item: Mapping[str, Any]) -> set[str]:
+    """What keeps an item in the index, or lets it expire."""
+    return {"waiting_shard", "expires_at"} & item.keys()
+
+
+def test_each_outcome_puts_a_refund_into_the_index_or_takes_it_out(shop: RefundShop) -> None:
+    """A refund that waits is in the index and is kept, any other one is not and expires: whatever outcome moves it from
+    which status, and whichever of the two attributes it has."""
+    index, seen = WaitingIndex(shop.client, shop.refunds_table, "requested_at"), set()
+
+    def item(refund: StoredRefund) -> dict[str, Any]:
+        key = to_item({"order_id": refund.order_id, "refund_id": refund.refund_id})
+        return from_item(shop.client.get_item(TableName=shop.refunds_table, Key=key, ConsistentRead=True)["Item"])
+
+    for event_type, transition in REFUND_OUTCOMES.items():
+        for origin in transition.origins:
+            left: dict[str, Any]
+            for left in ({}, {"waiting_shard": "0"}, {"expires_at": 1}):
+                refund, _ = shop.refund(1, f"{event_type} {origin} {left}")
+                assert kept(item(refund)) == {"waiting_shard"}
+                stored = {name: value for name, value in item(refund).items() if name != "waiting_shard"}
+                moved = to_item({**stored, "status": origin, **left})
+                shop.client.put_item(TableName=shop.refunds_table, Item=moved)
+                assert shop.outcome(refund, event_type)
+                is_waiting = waits(transition.status)
+                assert kept(item(refund)) == ({"waiting_shard"} if is_waiting else {"expires_at"}), transition
+                entries = [entry["refund_id"] for entry in index.entries(until=NOW.timestamp())]
+                assert (refund.refund_id in entries) == is_waiting
+                seen.add(transition.status)
+    assert seen == {*RefundState} - {RefundState.PENDING}
+
+
+def test_a_refund_leaves_its_order_where_it_was(shop: RefundShop) -> None:
+    """Neither its request, nor its outcome, nor Stripe's total puts the order into the index or keeps it."""
+    shop.clear("waiting_shard")
+    shop.set_status(OrderStatus.PAID, expires_at=7)
+    for event_type in (EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED):
+        refund, _ = shop.refund(100, event_type)
+        assert shop.outcome(refund, event_type, reason="processing")
+    shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=100, revision=3)
+    assert (kept(shop.item), shop.item["expires_at"], shop.item["stripe_refunded_minor"]) == ({"expires_at"}, 7, 100)
 
 
 def test_an_outcome_with_another_amount_is_an_error(shop: RefundShop) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from onecharge.contract.events import EventType
 from onecharge.contract.states import OrderStatus
+from onecharge.orders import transitions
 from onecharge.orders.schema import StoredOrder
-from onecharge.orders.transitions import CANCEL, OUTCOMES, PAY_AGAIN, RETRY, WAITING, Transition, waits
+from onecharge.orders.transitions import OUTCOMES, WAITING, Transition, waits
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.runtime.dynamodb import expression_values, from_item, shard_of
 from onecharge.runtime.http_api import Problem
@@ -21,7 +22,8 @@ from republish.waiting import waiting_orders
 from tests.contract.conftest import Endpoint
 from tests.support.one_order import CUSTOMER, NOW, OneOrder
 
-MOVES: list[Transition] = [PAY_AGAIN, CANCEL, RETRY, *OUTCOMES.values()]
+MOVES = [*(each for each in vars(transitions).values() if isinstance(each, Transition)), *OUTCOMES.values()]
+"""Every one that the state machine has."""
 UNKNOWN = "ord_" + "0" * 32
 
 

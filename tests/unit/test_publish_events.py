@@ -328,25 +328,3 @@ def test_an_invalid_record_does_not_end_the_retries_of_another(publish: Publish,
     publish.sns.refuses = lambda _: False
     publish(*records)
     assert publish.published == ["2"]
-
-
-def test_what_waits_and_is_in_no_index_raises_the_alarm(publish: Publish, sample: Sample) -> None:
-    """It is published; but if that fails, republish never finds it, and neither do the operators' commands."""
-    records = []
-    for name in ("order_stored", "cancel_requested", "refund_stored"):
-        for shard in ({}, {"waiting_shard": {"S": "8"}}, {"waiting_shard": {"N": "1"}}):
-            stored = record(sample, name)
-            del stored["dynamodb"]["NewImage"]["waiting_shard"]
-            stored["dynamodb"]["NewImage"] |= shard
-            records.append(stored)
-    publish(*records)
-    assert (publish.counted.count("WaitingUnindexed"), len(publish.sns.published)) == (len(records), len(records))
-    assert {each.cause for each in publish.counted if isinstance(each, Alarm)} == {Cause.NOT_INDEXED}
-    assert len(publish.errors) == len(records)
-
-
-def test_what_is_in_its_index_raises_no_alarm(publish: Publish, sample: Sample) -> None:
-    """In any shard that is read; an outcome waits for nobody, and has none."""
-    names = ("order_stored", "cancel_requested", "refund_stored", "payment_succeeded")
-    publish(*(record(sample, name) for name in names))
-    assert publish.counted == ["EventPublished"] * len(names)

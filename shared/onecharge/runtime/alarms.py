@@ -26,7 +26,6 @@ class Cause(StrEnum):
     FRAUD_SUSPECTED = "FraudSuspected"
     RECONCILE_BEHIND = "ReconcileBehind"
     UNPUBLISHABLE = "Unpublishable"
-    NOT_INDEXED = "NotIndexed"
     ITEM_UNREADABLE = "ItemUnreadable"
     MESSAGE_DIFFERS = "MessageDiffers"
     UNAUTHENTICATED = "Unauthenticated"
