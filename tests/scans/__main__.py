@@ -44,6 +44,10 @@ def checkov(project: Path) -> CompletedProcess[str]:
         return run(Path(folder), "checks/bin/checkov", "--config-file", HERE / "checkov.yaml", "--directory", ".")
 
 
+def zizmor(project: Path) -> CompletedProcess[str]:
+    return run(project, "checks/bin/zizmor", "--offline", "--quiet", "--min-severity", "medium", ".github/workflows")
+
+
 def bandit(project: Path) -> CompletedProcess[str]:
     folders = ("functions", "shared", "ops")
     return run(project, "checks/bin/bandit", "--quiet", "--recursive", "--configfile", HERE / "bandit.yaml", *folders)
@@ -72,7 +76,7 @@ def pip_audit(project: Path, *service: str) -> CompletedProcess[str]:
 
 
 if __name__ == "__main__":
-    scanners = (cfn_lint, checkov, bandit, detect_secrets, pip_audit)
+    scanners = (cfn_lint, checkov, zizmor, bandit, detect_secrets, pip_audit)
     with ThreadPoolExecutor() as threads:
         results = list(threads.map(lambda scan: scan(PROJECT), scanners))
     for scan, done in zip(scanners, results, strict=True):

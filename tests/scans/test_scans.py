@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scans.__main__ import TEMPLATES, bandit, checkov, detect_secrets, pip_audit
+from tests.scans.__main__ import TEMPLATES, bandit, checkov, detect_secrets, pip_audit, zizmor
 
 TEMPLATE = """\
 AWSTemplateFormatVersion: "2010-09-09"
@@ -24,7 +24,8 @@ jobs:
   check:
     runs-on: ubuntu-latest
     steps:
-      - run: echo
+      - uses: actions/checkout@v4
+      - run: echo ${{ github.head_ref }}
 """
 LIVE_KEY = "sk_" + "live_" + "4eC39HqLyjWDarjtT1zdp7dc"
 """In two parts, so that the scan of this file does not find it."""
@@ -54,6 +55,14 @@ def test_checkov_finds_an_open_bucket_and_a_workflow_that_anyone_can_write_with(
     """In templates and in workflows."""
     done = checkov(project)
     assert (done.returncode, "CKV_AWS_53" in done.stdout, "CKV2_GHA_1" in done.stdout) == (1, True, True)
+
+
+def test_zizmor_finds_an_action_and_a_command_that_others_can_change(project: Path) -> None:
+    """A tag can be moved to other code, and GitHub writes the name of a branch into the command."""
+    done = zizmor(project)
+    assert done.returncode > 10  # It exits with 11 to 14 for findings.
+    assert "unpinned-uses" in done.stdout
+    assert "template-injection" in done.stdout
 
 
 def test_bandit_finds_an_insecure_call(project: Path) -> None:
