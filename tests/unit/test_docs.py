@@ -1,31 +1,34 @@
-"""The documents keep up with the code: their words, links and line lengths."""
+"""Links in the documents resolve, and the commands that they print exist."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 from local.project_files import files_of_the_project
+from ops.command_line import COMMANDS, parser
 from tests.support.harness import PROJECT
 
 FILES = [PROJECT / path for path in files_of_the_project()]
 MARKDOWN = [path for path in FILES if path.suffix == ".md"]
-# Written in parts, so that this file does not hold what it looks for.
-REGISTRIES = ["pypi" + ".org", "python" + "hosted.org", "npm" + "js.org", "npm" + "js.com", "yarn" + "pkg.com"]
+# Those two also name what there was.
+GUIDES = [path for path in MARKDOWN if path.name not in ("decisions.md", "CHANGELOG.md")]
+RUNBOOK = PROJECT / "docs/runbook.md"
 
 
 def prose(path: Path) -> str:
-    """A document without its code blocks and code spans."""
+    """Returns a document without its code blocks and code spans."""
     return re.sub(r"`[^`\n]*`", "", re.sub(r"(?ms)^```.*?^```", "", path.read_text()))
 
 
 def anchors(path: Path) -> set[str]:
-    """The anchors that GitHub makes of a document's headings."""
+    """Returns the anchors that GitHub makes of a document's headings."""
     headings = re.findall(r"(?m)^#+ (.+)$", re.sub(r"(?ms)^```.*?^```", "", path.read_text()))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def dead_links(path: Path) -> Iterator[str]:
-    """The links of a document to files or headings that do not exist."""
+    """Yields the links of a document to files or headings that do not exist."""
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(path)):
         name, _, anchor = link.partition("#")
         target = (path.parent / name).resolve() if name else path
@@ -47,33 +50,27 @@ def test_every_heading_that_the_code_names_exists() -> None:
     assert [(name, anchor) for name, anchor in sorted(named) if anchor not in anchors(PROJECT / name)] == []
 
 
-def test_every_path_exists() -> None:
-    """`functions/charge_order/` in a text is a folder of this project."""
-    top = "|".join(sorted({path.relative_to(PROJECT).parts[0] for path in FILES}))
-    named = {(path, name) for path in MARKDOWN for name in re.findall(rf"`((?:{top})/[^`\s*…]*)`", path.read_text())}
-    assert [(str(path), name) for path, name in sorted(named) if not (PROJECT / name).exists()] == []
+def test_every_target_of_make_that_is_named_exists() -> None:
+    """In a code span, or at the beginning of a line of code."""
+    makefiles = [path.read_text() for path in (PROJECT / "Makefile", *PROJECT.glob("lab/targets.mk"))]
+    targets = {each for text in makefiles for each in re.findall(r"(?m)^([a-z][a-z0-9-]*):", text)}
+    named = {(str(path), each) for path in GUIDES for each in re.findall(r"(?m)(?:`|^)make ([a-z0-9-]+)", code(path))}
+    assert named
+    assert sorted((path, each) for path, each in named if each not in targets) == []
 
 
-def test_what_is_extended_is_where_the_guide_says() -> None:
-    """docs/guides/extend.md names files, and in each row names that are in its file."""
-    rows = re.findall(r"(?m)^\| `(\S+/\S+)` \| (.+) \|$", (PROJECT / "docs/guides/extend.md").read_text())
-    assert len(rows) >= 14
-    named = {(path, name) for path, what in rows for name in re.findall(r"`([A-Za-z_]+)`", what)}
-    words = {path: set(re.findall(r"\w+", (PROJECT / path).read_text())) for path, _ in rows}
-    assert [(path, name) for path, name in sorted(named) if name not in {*words[path], "tax_minor"}] == []
+def code(path: Path) -> str:
+    """Returns the code blocks and code spans of a document."""
+    return "\n".join(re.findall(r"(?ms)^ *```\w*\n.*?^ *```|`[^`\n]+`", path.read_text()))
 
 
-def test_every_term_of_the_glossary_is_in_the_code() -> None:
-    """A reader who searches the code with a word of the glossary finds it; `lease owner` is also `lease_owner`."""
-    terms = re.findall(r"\*\*(.+?)\*\*", (PROJECT / "docs/glossary.md").read_text())
-    folders = ("functions", "shared", "stripe_standin", "lab", "tests")
-    source = "\n".join(path.read_text() for each in folders for path in (PROJECT / each).rglob("*.py"))
-    patterns = {term: re.sub(r"[\s_-]", r"[\\s_-]*", term) for term in terms}
-    assert terms
-    assert [term for term, pattern in patterns.items() if not re.search(pattern, source, re.IGNORECASE)] == []
-
-
-def test_no_file_names_a_package_registry() -> None:
-    """Packages come from wherever the installing machine is configured to get them."""
-    texts = {path: path.read_text(errors="ignore") for path in FILES}
-    assert [(str(path), host) for path, text in texts.items() for host in REGISTRIES if host in text] == []
+def test_every_command_of_the_operator_that_is_named_exists() -> None:
+    """With its subcommand; and the runbook's commands, which are copied at night, with all their options."""
+    joined = {path: re.sub(r"\\\n *", "", path.read_text()) for path in GUIDES}
+    printed = {each for text in joined.values() for each in re.findall(r"python -m ops ([^`\n#…]+)", text)}
+    named = {found[1] for each in printed if (found := re.match(r"(?:--stack \S+ |--yes )*([a-z][a-z-]*)", each))}
+    assert len(named) > 5
+    assert named - COMMANDS.keys() == set()
+    for each in re.findall(r"python -m ops ([^`\n#]+)", joined[RUNBOOK]):
+        words = ["2026-11-21" if word == "DAY" else word for word in shlex.split(each)]
+        assert parser().parse_args(words).stack, each

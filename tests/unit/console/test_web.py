@@ -161,17 +161,6 @@ def test_each_button_but_the_refund_is_one_of_the_ten_experiments() -> None:
     assert [each.number for each in EXPERIMENTS] == list(range(1, 11))
 
 
-def test_the_guide_lists_the_ten_experiments() -> None:
-    """docs/guides/see-it-break.md has their names, buttons and rules; what to look for is on the order's page alone."""
-    labels = {each.name: f"**{each.label}**" for each in BREAKS}
-    rows = [
-        f"| {each.number} | {each.title} | {', '.join(labels[name] for name in each.buttons)} | {each.rule} |"
-        for each in EXPERIMENTS
-    ]
-    guide = (PROJECT / "docs/guides/see-it-break.md").read_text().splitlines()
-    assert [line for line in guide if re.match(r"\| \d", line)] == rows
-
-
 def test_list_and_page_say_which_experiment_an_order_was(client: TestClient, breaks: CannedBreaks) -> None:
     """The page says what to look for in the last one; the list names the first, and the numbers of the others."""
     breaks.pressed = ["kill", "day"]
