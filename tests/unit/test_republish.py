@@ -284,7 +284,7 @@ def test_every_status_that_waits_is_published_again(shop: Outbox, status: str, e
     assert shop.republish(seconds_later=FIRST_WAIT_SECONDS - 1) == []
     assert shop.republish(seconds_later=1) == [1]
     [event] = shop.sns.published
-    assert event.id == f"{order_id(1)}:2:{event_id}"
+    assert event.id == f"{order_id(1)}:2:{event_id}:{T0 * 1000}"
     shop.republish(seconds_later=DAY_SECONDS)
     assert shop.counted == {"Republished": 2, "WaitingForADay": 1, "Alarm": 1}
 

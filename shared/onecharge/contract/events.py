@@ -13,6 +13,7 @@ duplicate by its id.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from functools import reduce
 from operator import or_
@@ -192,8 +193,16 @@ def event_adapter(*models: type[Event]) -> TypeAdapter[Any]:
     return TypeAdapter(Annotated[union, Field(discriminator="type")], config=READ_FROM_JSON)
 
 
+def _milliseconds(time: datetime) -> int:
+    return int(time.timestamp() * 1000)
+
+
 class OrderServiceEvent[Data: OrderFact](CloudEvent[Data]):
-    """An event of the order service: a request to the payment service. Its subject is the order."""
+    """An event of the order service: a request to the payment service. Its subject is the order.
+
+    The id is the same however often it is published, until something makes the order wait again, such as a person's
+    decision: then it is another event, which FIFO does not drop as a duplicate.
+    """
 
     @model_validator(mode="after")
     def _subject_is_the_order(self) -> Self:
@@ -208,10 +217,10 @@ class OrderPlacedEvent(OrderServiceEvent[OrderPlaced]):
     type: Literal[EventType.ORDER_PLACED] = EventType.ORDER_PLACED
 
     @classmethod
-    def of(cls, order: OrderPlaced, *, correlation_id: str) -> Self:
-        """The one event of this order and attempt: its id is the same each time."""
+    def of(cls, order: OrderPlaced, *, correlation_id: str, waiting_since: datetime | None = None) -> Self:
+        """The one event of this attempt since the order waits for it, as a new order does since it was placed."""
         return cls(
-            id=f"{order.order_id}:{order.attempt}:placed",
+            id=f"{order.order_id}:{order.attempt}:placed:{_milliseconds(waiting_since or order.placed_at)}",
             source=ORDER_SERVICE,
             subject=order.order_id,
             time=order.placed_at,
@@ -231,10 +240,10 @@ class CancelRequestedEvent(OrderServiceEvent[CancelRequested]):
         return f"{self.subject}:cancel"
 
     @classmethod
-    def of(cls, order: OrderPlaced, *, correlation_id: str) -> Self:
-        """The one event of this cancellation: its id is the same each time."""
+    def of(cls, order: OrderPlaced, *, correlation_id: str, waiting_since: datetime | None = None) -> Self:
+        """The one event of this cancellation since the order waits for it."""
         return cls(
-            id=f"{order.order_id}:{order.attempt}:cancel_requested",
+            id=f"{order.order_id}:{order.attempt}:cancel_requested:{_milliseconds(waiting_since or order.placed_at)}",
             source=ORDER_SERVICE,
             subject=order.order_id,
             time=order.placed_at,

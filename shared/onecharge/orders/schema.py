@@ -186,8 +186,10 @@ class StoredOrder(BaseModel):
         )
 
     def placed_event(self) -> OrderPlacedEvent:
-        """The event of its current attempt, the same each time. Raises ValueError if it cannot be charged."""
-        return OrderPlacedEvent.of(self.current_attempt, correlation_id=self.correlation_id)
+        """The event of its current attempt, the same while it waits. Raises ValueError if it cannot be charged."""
+        return OrderPlacedEvent.of(
+            self.current_attempt, correlation_id=self.correlation_id, waiting_since=self.waiting_since
+        )
 
     def event(self) -> OrderPlacedEvent | CancelRequestedEvent | None:
         """The event that is published when it is stored; None if that asks for nothing. Raises ValueError."""
@@ -195,7 +197,9 @@ class StoredOrder(BaseModel):
             case OrderStatus.PENDING:
                 return self.placed_event()
             case OrderStatus.CANCELING:
-                return CancelRequestedEvent.of(self.current_attempt, correlation_id=self.correlation_id)
+                return CancelRequestedEvent.of(
+                    self.current_attempt, correlation_id=self.correlation_id, waiting_since=self.waiting_since
+                )
             case _:
                 return None
 
