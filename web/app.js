@@ -211,17 +211,10 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
   const label = words.pay(money(amount, currency));
   const agreed = order.refused?.type === "amount-differs" && order.bodies.at(-1).payment_method;
   if (agreed) return place.append(button(label, () => send(order, () => agreed)));
-  if (order.refused?.type === "probable-duplicate") {
-    return place.append(
-      el("p", {}, words.REPEATED),
-      el("a", { class: "button", href: "#/orders" }, words.SHOW_ORDERS),
-      button(words.ONCE_MORE, () => send(order, () => order.bodies.at(-1).payment_method, { again: true }), "quiet"),
-    );
-  }
   await askForCard(place, amount, label, (paymentMethod) => send(order, paymentMethod));
 
-  async function send(record, paymentMethod = null, more = {}) {
-    const body = { currency, items, amount, ...more };
+  async function send(record, paymentMethod = null) {
+    const body = { currency, items, amount };
     const make = paymentMethod && (async () => ({ ...body, payment_method: await paymentMethod() }));
     const post = (body, key) => request(config, "POST", "/orders", { body, key });
     try {
@@ -230,7 +223,6 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
       if (customerId() === customer) location.hash = `#/orders/${order_id}`;
     } catch (error) {
       if (error.type === "amount-differs") return route({ said: words.PRICE_CHANGED });
-      if (error.type === "probable-duplicate") return refresh();
       if (openOrder(customer) || !isInBasket()) await refresh();
       throw error;
     }

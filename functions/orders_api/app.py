@@ -32,7 +32,6 @@ from orders_api.pay_again import ROUTE as PAY_AGAIN
 from orders_api.place_order import ROUTE as PLACE_ORDER
 from orders_api.prices import PRICES, price_of
 from orders_api.refund_order import ROUTE as REFUND_ORDER
-from orders_api.repeats import RepeatGuard
 
 ROUTES: tuple[Route, ...] = (PLACE_ORDER, LIST_ORDERS, GET_ORDER, LIST_PRICES, PAY_AGAIN, CANCEL_ORDER, REFUND_ORDER)
 
@@ -56,11 +55,6 @@ class OrdersApiParts(Parts):
         )
 
     @part
-    def repeats(self) -> RepeatGuard | None:
-        seconds = int(self.environment["REPEAT_WINDOW_SECONDS"])
-        return RepeatGuard(self.orders, self.environment["ORDERS_STATE_TABLE"], seconds) if seconds else None
-
-    @part
     def resolver(self) -> APIGatewayHttpResolver:
         return orders_resolver(
             Dependencies(
@@ -71,7 +65,6 @@ class OrdersApiParts(Parts):
                 logger=self.logger,
                 count=self.counts,
                 clock=partial(datetime.now, UTC),
-                repeats=self.repeats,
             )
         )
 

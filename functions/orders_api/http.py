@@ -19,7 +19,6 @@ from onecharge.runtime.http_api import Problem, Request
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.redaction import redacted
 from orders_api.prices import PriceOf, Prices
-from orders_api.repeats import RepeatGuard
 
 KEY_LENGTH_MAX = 255
 """As many characters as Stripe allows for its own keys."""
@@ -59,7 +58,6 @@ class Dependencies:
     logger: Logger
     count: Counts
     clock: Callable[[], datetime]
-    repeats: RepeatGuard | None = None
 
     def find_order(self, order_id: str, *, of: str | None = None) -> StoredOrder:
         """The order as it is. Raises NoSuchOrder; with `of`, a customer's id, also if it is another customer's."""

@@ -30,7 +30,6 @@ from onecharge.orders.store import OrderStore
 from onecharge.runtime.http_api import JsonResponse, Problem, Request, Route
 from orders_api.http import BAD_BODY, REPLAYED, Dependencies, invalid_fields, key_and_body, key_reused, parse
 from orders_api.prices import NotForSale, PriceOf
-from orders_api.repeats import RepeatGuard
 from orders_api.responses import AcceptedOrder, accepted_order
 
 
@@ -59,11 +58,6 @@ class OrderRequest(BaseModel):
         description="What the customer was shown, in the minor unit of the currency. The order is refused if it "
         "costs another amount by now.",
     )
-    again: bool = Field(
-        default=False,
-        exclude=True,
-        description="Whether the customer wants once more what they ordered a moment ago, with another key.",
-    )
 
     @property
     def fingerprint(self) -> str:
@@ -83,7 +77,6 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
         price_of=deps.price_of,
         correlation_id=request.correlation_id,
         now=deps.clock(),
-        repeats=deps.repeats,
     )
     deps.count("OrderPlaced" if is_new else "OrderReplayed")
     deps.log("order placed" if is_new else "response replayed: order placed before", order)
@@ -100,12 +93,10 @@ def store_order(
     price_of: PriceOf,
     correlation_id: str,
     now: datetime,
-    repeats: RepeatGuard | None = None,
 ) -> tuple[StoredOrder, bool]:
     """Store the order, or find the one that an earlier try stored; returns also whether it is new.
 
-    Raises Problem if it cannot be sold or charged, if the customer used this key for an order with another body, or if
-    they bought the same with another key (`repeats`).
+    Raises Problem if it cannot be sold or charged, or if the customer used this key for an order with another body.
     """
     order_id = order_id_of(customer_id, key)
     try:
@@ -126,8 +117,8 @@ def store_order(
             items=[each.model_dump() for each in items],
             attempt_keys={digest_of(key): wanted.fingerprint},
         )
-        # One conditional write: attribute_not_exists(order_id). With a mark of the purchase, one transaction.
-        earlier = repeats.put_if_new(item, now=now, again=wanted.again) if repeats else orders.put_if_new(item)
+        # One conditional write: attribute_not_exists(order_id).
+        earlier = orders.put_if_new(item)
         if earlier is None:
             return StoredOrder.from_item(item), True
     if earlier.fingerprint != wanted.fingerprint:
@@ -174,7 +165,7 @@ ROUTE = Route(
     AcceptedOrder,
     {
         HTTPStatus.BAD_REQUEST: BAD_BODY,
-        HTTPStatus.CONFLICT: ("amount-differs", "probable-duplicate"),
+        HTTPStatus.CONFLICT: ("amount-differs",),
         HTTPStatus.UNPROCESSABLE_ENTITY: ("idempotency-key-reused",),
     },
     body=OrderRequest,

@@ -123,12 +123,7 @@ def running_servers(work_dir: Path) -> Iterator[Servers]:
 
 
 def our_variables(function: str) -> dict[str, str]:
-    """What template.yaml gives the function. Here the name of a resource is its logical id.
-
-    The repeat guard is off, as by default: it would refuse orders that are all the same.
-    """
+    """What template.yaml gives the function. Here the name of a resource is its logical id."""
     template = load_template()["Resources"][logical_id_of(function)]["Properties"]["Environment"]["Variables"]
     variables = {name: number_of(name) or str(value).removeprefix("Ref ") for name, value in template.items()}
-    if "REPEAT_WINDOW_SECONDS" in variables:
-        variables["REPEAT_WINDOW_SECONDS"] = "0"
     return {"POWERTOOLS_METRICS_NAMESPACE": "bench", **variables}

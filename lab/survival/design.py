@@ -39,10 +39,6 @@ ColdStart = Callable[[Clients], Handler]
 """The code outside the handler, run once; returns the handler."""
 
 
-Places = Callable[[str, int], bool]
-"""An order service: whether it places the order that is requested with this idempotency key, at this time."""
-
-
 @dataclass(frozen=True, eq=False)
 class Design:
     """One way to avoid double charges. `keys` names the key attributes of its tables."""
@@ -63,7 +59,6 @@ class Design:
     """The relay is run by a durable execution engine, which does not give up; a stream does after a day."""
     durable: bool = False
     """Lambda invokes an interrupted execution again; each delivery of a message starts another execution."""
-    order_service: Callable[[], Places] = lambda: lambda key, now: True
     excluded_faults: Mapping[str, str] = field(default_factory=dict)
     """Faults that cannot occur with this design's messaging, by name, and why."""
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
@@ -10,7 +9,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from charge_order.app import ORDER_EVENT
 from charge_order.order_placed import charge_order
 from lab.simulation.world import MAX_RECEIVE_COUNT
-from lab.survival.design import Clients, Design, Handler, Places
+from lab.survival.design import Clients, Design, Handler
 from lab.survival.published_designs import (
     claim_first,
     durable_function,
@@ -25,19 +24,13 @@ from lab.survival.published_designs import (
     run_in_engine,
     submit_to_engine,
 )
-from lab.survival.trial import AMOUNT_MINOR
-from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from onecharge.runtime.consumer import Consumer
-from onecharge.runtime.http_api import Problem
 from onecharge.runtime.queues import Delivery
-from orders_api.place_order import OrderLine, OrderRequest, store_order
-from orders_api.repeats import RepeatGuard
 from tests.shop.builders import PAYMENTS
-from tests.shop.dynamodb import MemoryDynamoDB
 from tests.shop.tools import tools_of
 from tests.support.silent import SILENT
 
@@ -79,32 +72,6 @@ class _OnlyExceptions:
         pass
 
     warning = error = thread_safe_append_keys = thread_safe_clear_keys = info
-
-
-def order_service() -> Places:
-    """Our order service, with RepeatWindowSeconds. Without it two keys are two orders, as promised."""
-    tables = MemoryDynamoDB(keys={"orders": ("order_id",), "orders-state": ("name",)})
-    orders = OrderStore(tables, "orders")  # type: ignore[arg-type]  # In memory.
-    guard = RepeatGuard(orders, "orders-state", window_seconds=600)
-    wanted = OrderRequest(currency="EUR", payment_method="pm_card_visa", items=[OrderLine(sku="mug", quantity=1)])
-
-    def places(key: str, now: int) -> bool:
-        try:
-            store_order(
-                guard.orders,
-                "cus_1",
-                wanted,
-                key,
-                price_of=lambda items, currency: [AMOUNT_MINOR],
-                correlation_id="survival",
-                now=datetime.fromtimestamp(now, UTC),
-                repeats=guard,
-            )
-        except Problem:
-            return False
-        return True
-
-    return places
 
 
 # ---------------------------------------------------------------- the table
@@ -174,7 +141,6 @@ DESIGNS: Mapping[str, Design] = {
             {PAYMENTS: ("order_id",)},
             stripe_retries=STRIPE_RETRIES,
             max_receive_count=MAX_RECEIVE_COUNT,
-            order_service=order_service,
         ),
     )
 }

@@ -54,14 +54,10 @@ class Fault:
     """The crashed worker's message goes to the DLQ, as if the function could not start any more."""
     redelivery_differs: bool = False
     """After the crash a deployed version sends other metadata for the same order."""
-    retried_with_new_key: bool = False
-    """The customer's client gets no response in time, and requests the same order with another idempotency key."""
     redriven_after_seconds: int = DAY_SECONDS
     """When the operator redrives the DLQ for the first time; then daily."""
     seen: Sequence[tuple[str, str]] = ()
     """Where it happened to somebody: issues and pull requests on GitHub, and what they say."""
-    note: str = ""
-    """The setting with which onecharge survives it, if that is not the default: a footnote."""
 
 
 _HOUR = 3600
@@ -175,18 +171,6 @@ FAULTS: Mapping[str, Fault] = {
                     "The metadata of an order changes; Stripe refuses the second request with the same key.",
                 ),
             ),
-        ),
-        Fault(
-            "new-key",
-            "client retries with a new idempotency key",
-            retried_with_new_key=True,
-            seen=(
-                (
-                    "https://github.com/akash-network/console/pull/3449",
-                    "Customers were charged two or three times: each retry confirmed another PaymentIntent.",
-                ),
-            ),
-            note="onecharge runs with RepeatWindowSeconds, which is off by default: then a new key is a new order.",
         ),
     )
 }

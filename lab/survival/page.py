@@ -71,7 +71,7 @@ def _data(results: Results) -> dict[str, Any]:
         shown = {
             "double": cell.double,
             "lost": cell.lost,
-            "shown": cell_lines(fault, design, cell),
+            "shown": cell_lines(cell),
             **recorded(design, recording),
         }
         if design != OURS:
@@ -100,7 +100,7 @@ def _data(results: Results) -> dict[str, Any]:
 
 
 def _fault(name: str) -> dict[str, Any]:
-    return {"name": name, "title": FAULTS[name].title, "seen": FAULTS[name].seen, "note": FAULTS[name].note}
+    return {"name": name, "title": FAULTS[name].title, "seen": FAULTS[name].seen}
 
 
 def _design(name: str, stood_in: Sequence[tuple[str, int]]) -> dict[str, Any]:

@@ -24,27 +24,22 @@ def heading(results: Results) -> str:
     return f"Orders charged twice (2x) and never charged (lost), per {_PER:,} schedules{scaled}, seed {results.seed}"
 
 
-def cell_lines(fault: str, design: str, cell: Cell | None) -> list[str]:
-    """A cell's text: a line for each kind of failure, scaled and rounded (less than one is "<1"); "0*" has a note."""
+def cell_lines(cell: Cell | None) -> list[str]:
+    """A cell's text: a line for each kind of failure, scaled and rounded (less than one is "<1")."""
     if cell is None:
         return ["n/a"]
     scaled = ((count * _PER / cell.schedules, kind) for count, kind in ((cell.double, "2x"), (cell.lost, "lost")))
     failures = [f"{f'{round(count):,}' if count >= 1 else '<1'} {kind}" for count, kind in scaled if count]
-    return failures or ["0*" if design == OURS and FAULTS[fault].note else "0"]
-
-
-def notes(results: Results) -> list[str]:
-    """The table's footnotes."""
-    return [FAULTS[fault].note for fault in results.cells if FAULTS[fault].note]
+    return failures or ["0"]
 
 
 def for_the_terminal(results: Results) -> Table:
-    table = Table(title=heading(results), caption="".join(f"* {note}" for note in notes(results)), show_lines=True)
+    table = Table(title=heading(results), show_lines=True)
     table.add_column("what goes wrong")
     for design in DESIGNS.values():
         table.add_column(design.title, justify="right")
     for fault, row in results.cells.items():
-        cells = (_colored(cell_lines(fault, design, row.get(design))) for design in DESIGNS)
+        cells = (_colored(cell_lines(row.get(design))) for design in DESIGNS)
         table.add_row(FAULTS[fault].title, *cells)
     return table
 
@@ -65,7 +60,7 @@ def in_markdown(results: Results) -> str:
     titles = [design.title.replace("\n", " ") for design in DESIGNS.values()]
     rows = [["what goes wrong", *titles], ["---", *["---:"] * len(titles)]]
     rows += [
-        [FAULTS[fault].title, *(shown(cell_lines(fault, design, row.get(design))) for design in DESIGNS)]
+        [FAULTS[fault].title, *(shown(cell_lines(row.get(design))) for design in DESIGNS)]
         for fault, row in results.cells.items()
     ]
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
@@ -75,9 +70,8 @@ def in_markdown(results: Results) -> str:
         for fault in FAULTS.values()
         for address, what in fault.seen
     ]
-    marked = [f"\\* {note}\n" for note in notes(results)]
     return "\n".join(
-        [heading(results) + ":", "", *table, "", *marked, f"With {versions}.", "", "Seen in the wild:", "", *seen, ""]
+        [heading(results) + ":", "", *table, "", f"With {versions}.", "", "Seen in the wild:", "", *seen, ""]
     )
 
 
@@ -115,12 +109,9 @@ def svg(results: Results) -> str:
         y = _TOP + number * _ROW
         body.append(f'<text class="row" x="{_MARGIN}" y="{y + 18}">{escape(FAULTS[fault].title)}</text>')
         for column, design in enumerate(DESIGNS):
-            body.extend(_cell(cell_lines(fault, design, row.get(design)), _LABELS + column * _COLUMN, y))
+            body.extend(_cell(cell_lines(row.get(design)), _LABELS + column * _COLUMN, y))
     x, y = _LABELS + list(DESIGNS).index(OURS) * _COLUMN, _TOP - 40
     body.append(f'<rect class="frame" x="{x}" y="{y}" width="{_COLUMN}" height="{bottom - y}" rx="4"/>')
-    for note in notes(results):
-        bottom += _ROW
-        body.append(f'<text class="row" x="{_MARGIN}" y="{bottom - 6}">* {escape(note)}</text>')
     return svg_page(heading(results), width, bottom + _MARGIN, (_LIGHT, _DARK), body)
 
 

@@ -60,9 +60,9 @@ _EXPECTED = (
 AMOUNT_MINOR = 4200
 
 
-def _body(customer_id: str, number: int = 1) -> str:
+def _body(customer_id: str) -> str:
     order = OrderPlaced(
-        order_id=f"ord_{number:032x}",
+        order_id=f"ord_{1:032x}",
         attempt=1,
         customer_id=customer_id,
         amount_minor=AMOUNT_MINOR,
@@ -74,7 +74,6 @@ def _body(customer_id: str, number: int = 1) -> str:
 
 
 _ORDER, _ORDER_AFTER_DEPLOY = _body("cus_1"), _body("cus_2")
-_ORDER_OF_NEW_KEY = _body("cus_1", number=2)
 
 
 @dataclass
@@ -228,8 +227,6 @@ class SurvivalWorld:
         self.messaging.publish(_ORDER)
         if self.scenario.published_again_after is not None:
             self._publish_again(*self.scenario.published_again_after)
-        if self.scenario.retried_with_new_key:
-            self._order_again()
         self._run_until_idle()
         if self.scenario.restored_after:
             self._restore_tables()
@@ -247,20 +244,6 @@ class SurvivalWorld:
         self.injector.occurred = True
         self._note("the order is published again")
         self.messaging.publish(_ORDER)
-
-    def _order_again(self) -> None:
-        """The same purchase with another key, half a minute after the first request."""
-        places = self.design.order_service()
-        places("key-1", self.time)
-        if self.choices.happens(0.5):
-            self._run_until_idle()
-        self.pass_time(30)
-        self.injector.occurred = True
-        self._note("the client requests the order again with another key")
-        if places("key-2", self.time):
-            self.messaging.publish(_ORDER_OF_NEW_KEY)
-        else:
-            self._note("the order service refuses it")
 
     def _restore_tables(self) -> None:
         """Restore them to a time before the order; then the order is published again."""

@@ -705,28 +705,6 @@ def test_an_order_that_arrived_after_its_refusal_is_found(
     assert_one_order_is_paid(shop, new_orders)
 
 
-def test_the_same_purchase_from_another_device_is_asked_about(
-    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
-) -> None:
-    """With RepeatWindowSeconds the API refuses it. Who wants it once more says so, and types no card again."""
-
-    def refuse(route: Route) -> None:
-        sent.append(route.request)
-        answer(route, 409, {"type": "urn:onecharge:problem:probable-duplicate", "detail": "You ordered exactly this."})
-
-    sent: list[Any] = []
-    customer.page.route(ORDERS, refuse, times=1)
-    customer.pay(VISA)
-    customer.is_told("perhaps on another device")
-    assert new_orders() == []
-    with customer.page.expect_request(ORDERS) as again:
-        customer.page.get_by_role("button", name="Order it once more").click()
-    assert again.value.post_data_json == {**sent[0].post_data_json, "again": True}
-    assert again.value.headers["idempotency-key"] == sent[0].headers["idempotency-key"]
-    customer.sees("PAID")
-    assert_one_order_is_paid(shop, new_orders)
-
-
 def test_another_card_whose_answer_got_lost_is_one_attempt(customer: Customer, shop: DeployedShop) -> None:
     """Until it is known what became of the second card, no third one is asked for."""
     customer.pay(DECLINED)

@@ -4,7 +4,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
@@ -20,7 +19,6 @@ from onecharge.runtime.http_api import COMMON_PROBLEMS, ProblemDetails
 from orders_api.app import ROUTES, orders_resolver
 from orders_api.http import Dependencies
 from orders_api.prices import price_of
-from orders_api.repeats import RepeatGuard
 from tests.support.fixed_prices import PRICES
 from tests.support.harness import LambdaContext, Log, Sample, create_table
 
@@ -86,12 +84,6 @@ class Client:
             clock=lambda: self.now,
         )
         self.resolver = orders_resolver(self.deps)
-
-    def refuse_repeats(self, window_seconds: int) -> None:
-        """Another deployment: with RepeatWindowSeconds."""
-        state = create_table(self.dynamodb, "orders-state", "OrdersStateTable")
-        orders: Any = OrderStore(self.overtaken, self.table)  # type: ignore[arg-type]  # Passes on.
-        self.resolver = orders_resolver(replace(self.deps, repeats=RepeatGuard(orders, state, window_seconds)))
 
     def send(self, event: dict[str, Any]) -> tuple[int, dict[str, Any], dict[str, str]]:
         answer = self.resolver.resolve(event, self.context)

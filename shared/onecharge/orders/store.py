@@ -1,6 +1,6 @@
 """The Orders table: the reads and writes that several functions share.
 
-    put_if_new   a new order; new_order_put is the same write for a transaction
+    put_if_new   a new order
     find         one order
     move         an order, to another status (onecharge.orders.transitions)
 
@@ -21,7 +21,6 @@ from onecharge.runtime.dynamodb import to_item
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_dynamodb.type_defs import PutTypeDef
 
 
 class NoSuchOrder(RowMissing):
@@ -52,7 +51,12 @@ class OrderStore:
     def put_if_new(self, item: Mapping[str, Any]) -> StoredOrder | None:
         """Store a new order. Returns None, or the order that has this id already, which stays as it is."""
         try:
-            self.client.put_item(**new_order_put(self.table, item))
+            self.client.put_item(
+                TableName=self.table,
+                Item=item,
+                ConditionExpression="attribute_not_exists(order_id)",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
         except self.client.exceptions.ConditionalCheckFailedException as refused:
             return StoredOrder.from_item(_item_of(refused))
         return None
@@ -112,16 +116,6 @@ class OrderStore:
                 raise NoSuchOrder from None
             raise OrderStatusConflict(item) from None
         return answer["Attributes"]
-
-
-def new_order_put(table: str, item: Mapping[str, Any]) -> "PutTypeDef":
-    """The Put of a new order, for a transaction or alone: it fails, showing the order, if there is one already."""
-    return {
-        "TableName": table,
-        "Item": item,
-        "ConditionExpression": "attribute_not_exists(order_id)",
-        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-    }
 
 
 def _is_of(customer_id: str, item: Mapping[str, Any]) -> bool:

@@ -109,10 +109,6 @@ class ProblemDetails(ResponseModel):
     amount: int | None = Field(
         default=None, description="Only where the type is `amount-differs`: what the order costs now, in minor units."
     )
-    order_id: str | None = Field(
-        default=None, description="Only where the type is `probable-duplicate`: the earlier one."
-    )
-    order_status: str | None = Field(default=None, description="Of the earlier order.")
 
 
 # ---------------------------------------------------------------- who calls

@@ -17,8 +17,6 @@ def test_an_order_has_the_id_of_its_customer_and_key(
     """The sample's; the item in the table has it, too."""
     monkeypatch.setenv("ORDERS_TABLE", orders_table)
     monkeypatch.setenv("ORDER_REFUNDS_TABLE", "order-refunds")
-    monkeypatch.setenv("ORDERS_STATE_TABLE", "orders-state")
-    monkeypatch.setenv("REPEAT_WINDOW_SECONDS", "0")
     sku, currency, _ = sold()
     body = {"currency": currency, "payment_method": "pm_card_visa", "items": [{"sku": sku, "quantity": 2}]}
     event = sample("orders_api/place_order") | {"body": json.dumps(body)}
