@@ -1,6 +1,6 @@
 """POST /stripe/events: the route that Stripe's webhook endpoint calls. Stripe only needs to know whether to send again.
 
-verify the signature ─┬─► parse, sync ──┬─► 200; a thin event names its object, which is retrieved first
+verify the signature ─┬─► parse, sync ──┬─► 200
                       │                 └─► an outage, or an event of the other mode: 503, and Stripe sends it again
                       ├─► not from Stripe: 400, after the secret was read again, in case that it was rotated
                       └─► no signing secret is stored: 503 and an alarm
@@ -18,7 +18,6 @@ from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from onecharge.payments.instruments import Instruments
 from onecharge.payments.stripe_events import EventDeferred, NewestReceived, is_signing_secret, parse_event
 from onecharge.payments.sync import OUTAGES, cause_of, sync
-from onecharge.payments.thin_events import THIN_EVENT, concerns_us, with_related_object
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.http_api import NOTHING_HERE, Problem
@@ -72,8 +71,7 @@ class WebhookRoute:
     def receive(self) -> Response[dict[str, Any]]:
         """Apply one event."""
         event: Any = self._verified()
-        shown = self._shown(event) if event.object == THIN_EVENT else event
-        parsed = parse_event(shown) if shown is not None else None
+        parsed = parse_event(event)
         if parsed is None:
             # Refused, it would be sent again for days. Stripe shows by the id what its endpoint sends needlessly.
             self._instruments.count("EventIgnored")
@@ -92,13 +90,6 @@ class WebhookRoute:
                 payment_intent_id=parsed.payment_intent_id,
             )
         return Response(HTTPStatus.OK.value, content_types.APPLICATION_JSON, {"received": True})
-
-    def _shown(self, thin_event: Any) -> Any | None:
-        """The event with its object; None if it does not concern us."""
-        if not concerns_us(thin_event):
-            return None
-        self._require_our_mode(thin_event)
-        return with_related_object(thin_event, self._make_tools())
 
     def _verified(self) -> stripe.Event:
         header = self.resolver.current_event.headers.get("stripe-signature")
@@ -174,7 +165,7 @@ class WebhookRoute:
 
 
 def verified(body: str, signature: str | None, secrets: Sequence[str]) -> stripe.Event:
-    """The event in the body of a webhook, with its object or thin.
+    """The event in the body of a webhook.
 
     Args:
         body: as it was received: serialized again it would have another signature.

@@ -142,7 +142,6 @@ SCENARIOS: Mapping[str, Scenario] = {
     "refunds and disputes": _PLAIN,
     "refunds and disputes, rows lost between deliveries": replace(_PLAIN, lose_rows=True),
     "refunds and disputes, rows lost at any step": replace(_PLAIN, row_loss_probability=0.01),
-    "refunds and disputes, thin events, rows lost between deliveries": replace(_PLAIN, lose_rows=True),
     "charged twice, rows lost between deliveries": replace(_PLAIN, lose_rows=True, search_lag_seconds=600),
     "suspected of fraud, rows lost between deliveries": replace(
         _PLAIN, orders=(("pm_card_riskLevelElevated",), ("pm_card_createIssuerFraudRecord",)), lose_rows=True
@@ -164,5 +163,4 @@ def after_charge_world(
     world.has_strangers = name.startswith("strangers")
     if world.has_strangers:
         world.service.use_terms(GROUPED_TERMS)
-    world.service.sends_thin_events = "thin events" in name
     return world

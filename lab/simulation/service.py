@@ -18,7 +18,6 @@ from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.stripe_events import NewestReceived, Received, parse_event
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.sync import OUTAGES, sync
-from onecharge.payments.thin_events import concerns_us, with_related_object
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import CheckpointStore
@@ -30,7 +29,7 @@ from reconcile.run import ReconcileRun
 from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.builders import BOUNDS, PAYMENTS, PAYMENTS_STATE, TABLES
 from tests.shop.dynamodb import Item, MemoryDynamoDB
-from tests.shop.stripe import SdkObject, thin
+from tests.shop.stripe import SdkObject
 from tests.shop.tools import NO_RATE_LIMIT, tools_of
 from tests.support.silent import SILENT
 
@@ -151,7 +150,6 @@ class SimulatedPayments:
         self.rate = NO_RATE_LIMIT
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
         self.sync = sync
-        self.sends_thin_events = False
         self.alarmed: Callable[[], None] = dynamodb.io.alarmed
         """The line of an alarm is in the log."""
 
@@ -176,9 +174,7 @@ class SimulatedPayments:
         """A webhook, in an execution environment of its own; whether it was acknowledged."""
         tools = self._tools(WEBHOOK_BOUNDS, report)
         try:
-            is_thin = self.sends_thin_events and concerns_us(thin(event))
-            sent: Any = with_related_object(thin(event), tools) if is_thin else SdkObject(event)
-            if parsed := parse_event(sent):
+            if parsed := parse_event(SdkObject(event)):
                 NewestReceived(CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received)).saw(parsed)
                 self.sync(parsed, tools)
         except OUTAGES:

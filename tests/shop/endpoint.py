@@ -3,7 +3,6 @@
 import json
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
@@ -22,21 +21,6 @@ Event = dict[str, Any]
 def event_of(type_: str, kind: str, *, created: int = T0, **thing: Any) -> Event:
     data = {"object": {"object": kind, **thing}}
     return {"id": f"evt_{type_}", "object": "event", "type": type_, "created": created, "data": data}
-
-
-def thin(event: Event, *, context: str | None = None, **related: str) -> Event:
-    """The event as an endpoint for thin events gets it (Stripe documentation, "How events work", "Thin events")."""
-    thing = event["data"]["object"]
-    return {
-        "id": "evt_thin",
-        "object": "v2.core.event",
-        "type": f"v1.{event['type']}",
-        "created": datetime.fromtimestamp(event["created"], UTC).isoformat().replace("+00:00", "Z"),
-        "livemode": False,
-        "context": context,
-        "related_object": {"id": thing["id"], "type": thing["object"], "url": "/v1/…", **related},
-        "snapshot_event": event["id"],
-    }
 
 
 @dataclass

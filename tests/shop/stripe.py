@@ -9,7 +9,6 @@ which fault a request meets; persons, banks and Stripe itself act through the en
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -154,18 +153,6 @@ def shown(value: Any) -> Any:
     if isinstance(value, Mapping):
         return SdkObject(value)
     return [shown(each) for each in value] if isinstance(value, list) else value
-
-
-def thin(event: Mapping[str, Any]) -> Any:
-    """The event as an endpoint for thin events gets it (Stripe documentation, "How events work", "Thin events")."""
-    thing = event["data"]["object"]
-    related = {"id": thing["id"], "type": thing["object"], "url": f"/v1/{thing['object']}s/{thing['id']}"}
-    about = {"id": f"{event['id']}_thin", "object": "v2.core.event", "type": f"v1.{event['type']}", "context": None}
-    return SdkObject({**about, "created": _rfc_3339(event["created"]), "related_object": related})
-
-
-def _rfc_3339(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 _ERRORS = {401: stripe.AuthenticationError, 403: stripe.PermissionError, 429: stripe.RateLimitError}

@@ -51,7 +51,7 @@ class RateOf:
     def creates(self) -> Any:
         return self.bucket
 
-    confirms = refunds = retrieves = creates
+    confirms = refunds = creates
 
 
 REQUIRES_ACTION_SECONDS = 12 * 3600

@@ -19,23 +19,15 @@ from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS
 from stripe_standin.webhook_endpoints import signature
 from stripe_webhook.app import StripeWebhookParts
 from tests.shop.builders import T0
-from tests.shop.endpoint import Endpoint, Event, body_of, event_of, thin
+from tests.shop.endpoint import Endpoint, Event, body_of, event_of
 from tests.shop.scripted_stripe import NO_ANSWER, WRONG_KEY, meanwhile
 from tests.shop.shop import order_id
-from tests.shop.tools import NO_RATE_LIMIT, RateOf
 from tests.support.harness import LambdaContext, Log, Sample, load_template, number_of
 
 
 @pytest.fixture
 def endpoint(log: Log, sample: Sample) -> Endpoint:
     return Endpoint(log, sample=sample)
-
-
-class EmptyBucket:
-    """A token bucket without a token in time."""
-
-    def take(self, until: float) -> bool:
-        return False
 
 
 def dispute(payment_intent: str | None) -> Event:
@@ -52,11 +44,7 @@ OF_NO_INTEREST = {
     "an id of another shop": event_of(
         "payment_intent.succeeded", "payment_intent", metadata={"order_id": "4711"}, id="x"
     ),
-    "a thin event of another type": {"id": "evt_1", "object": "v2.core.event", "type": "v1.customer.created"},
-    "a thin event of API v2": {"id": "evt_1", "object": "v2.core.event", "type": "v2.payment_intent.succeeded"},
-    "a thin event of a connected account": thin(
-        event_of("payment_intent.succeeded", "payment_intent", id="pi_9"), context="acct_1"
-    ),
+    "an event without its object": {"id": "evt_1", "object": "v2.core.event", "type": "v1.payment_intent.succeeded"},
     "a connected account's": dispute("pi_9") | {"account": "acct_1"},
 }
 
@@ -69,51 +57,6 @@ def test_an_event_of_no_interest_is_acknowledged(endpoint: Endpoint, event: Even
     assert (endpoint.counted, endpoint.io.asked, endpoint.stripe.requests) == (["EventIgnored"], [], [])
     assert [line["event_id"] for line in endpoint.log.lines] == [event["id"]]
     assert endpoint.send(event, secret="whsec_guessed") == 400
-
-
-@pytest.mark.parametrize(
-    "type_", ["payment_intent.succeeded", "charge.refunded", "charge.dispute.created", "refund.failed"]
-)
-def test_a_thin_event_is_applied_by_its_related_object(endpoint: Endpoint, type_: str) -> None:
-    """One request shows the object as it is; the rest is as with any other event."""
-    endpoint.paid_at_the_bank()
-    events = [
-        endpoint.stripe.webhooks[-1],
-        endpoint.stripe.refund_by_hand("pi_0", 1000),
-        endpoint.stripe.disputed("pi_0", "needs_response"),
-        endpoint.stripe.refund_fails("re_0"),
-    ]
-    [event] = [each for each in events if each["type"] == type_]
-    if type_ != "payment_intent.succeeded":
-        assert endpoint.send(events[0]) == 200
-    assert endpoint.send(thin(event)) == 200
-    retrieved = {"p": "retrieve", "c": "dispute" if "dispute" in type_ else "charge", "r": "refund"}[type_[0]]
-    assert endpoint.stripe.operations[0] == retrieved
-    assert (endpoint.payment().state, endpoint.payment().amount_refunded_minor) == (PaymentState.SUCCEEDED, 0)
-    # An event only says where to look: all that differs is written.
-    assert (endpoint.payment().disputes != {}) is (type_ in ("charge.dispute.created", "refund.failed"))
-    assert endpoint.counted[-1] == "EventProcessed"
-    received = endpoint.received.read()
-    assert received is not None
-    assert received.newest_event_at == event["created"]
-
-
-def test_a_thin_event_that_cannot_be_applied_is_sent_again(endpoint: Endpoint) -> None:
-    """Stripe does not answer, its rate limit is reached, or the object is another account's: 503. An event of ours that
-    is not understood is an alarm, and no 2xx either."""
-    event = thin(endpoint.paid_at_the_bank())
-    endpoint.stripe.failing["retrieve"] = NO_ANSWER
-    assert endpoint.send(event) == 503
-    endpoint.stripe.failing.clear()
-    endpoint.rate = RateOf(EmptyBucket())
-    assert endpoint.send(event) == 503
-    endpoint.rate = NO_RATE_LIMIT
-    assert endpoint.send(thin(endpoint.stripe.webhooks[-1], id="pi_of_another_account")) == 503
-    assert endpoint.counted[-1] == "Alarm"
-    assert endpoint.send({**event, "related_object": {"id": "x", "type": "customer"}}) == 500
-    assert endpoint.counted[-1] == "Alarm"
-    assert endpoint.send(event) == 200
-    assert endpoint.payment().state is PaymentState.SUCCEEDED
 
 
 def test_a_live_event_in_a_sandbox_is_deferred(endpoint: Endpoint) -> None:

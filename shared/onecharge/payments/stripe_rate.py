@@ -1,7 +1,5 @@
 """Keeps this process within its share of Stripe's rate limit: a token bucket for each endpoint that moves money.
 
-What thin events name is retrieved by a fourth bucket.
-
 Stripe limits each endpoint (25 requests a second in live mode, until it raises your limit), not each caller. The
 workers share that limit evenly without talking to one another: each gets 0.95 x limit / concurrency. A lone batch never
 waits, since the bucket holds a batch. In the first second of a backlog, all buckets are full and some requests are
@@ -47,7 +45,7 @@ class StripeRate:
     """The buckets of one process: each endpoint has a limit of its own."""
 
     def __init__(self, per_second: float) -> None:
-        self.creates, self.confirms, self.refunds, self.retrieves = (TokenBucket(per_second) for _ in range(4))
+        self.creates, self.confirms, self.refunds = (TokenBucket(per_second) for _ in range(3))
 
 
 def share(per_second: float, workers: int) -> float:
