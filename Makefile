@@ -149,9 +149,10 @@ format: $(VENV)/.dev ## Format the code.
 	@$(VENV)/bin/ruff format .
 	@$(VENV)/bin/ruff check --fix .
 
-lint: $(VENV)/.dev ## Check format and lint.
+lint: $(VENV)/.dev ## Check format, lint, and that imports go one way.
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
+	@PYTHONPATH=functions:shared:. $(VENV)/bin/lint-imports --no-logo --no-cache
 
 types: $(VENV)/.dev ## Check types, strictly.
 	@$(VENV)/bin/mypy

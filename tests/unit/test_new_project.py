@@ -55,6 +55,7 @@ def test_a_copy_passes_its_own_gate(made: Path) -> None:
     (made / ".venv").symlink_to((PROJECT / ".venv").resolve())
     run(made, ".venv/bin/ruff", "check", "--no-cache", ".")
     run(made, ".venv/bin/ruff", "format", "--check", "--no-cache", ".")
+    run(made, "env", "PYTHONPATH=functions:shared:.", ".venv/bin/lint-imports")
     run(made, ".venv/bin/mypy", "--no-incremental")
     run(made, ".venv/opt/sam/bin/sam", "validate", "--lint")
     run(made, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit")
