@@ -57,6 +57,7 @@ WHAT.dev := what the tests need
 WHAT.emulator := the AWS emulator
 WHAT.sam := the SAM CLI
 WHAT.checks := the scanners
+WHAT.sbom := what writes bills of materials
 
 # .venv has what the local run needs; tests and checks add what only they need.
 $(VENV)/.local $(VENV)/.dev: $(VENV)/.%: layers/requirements/%.txt $(VENV)/.made-at
@@ -164,9 +165,9 @@ validate: $(VENV)/opt/.sam-lint ## Validate template.yaml.
 scan: $(VENV)/.dev $(VENV)/opt/.sam-lint $(VENV)/opt/.checks ## Scan templates, code, secrets and packages.
 	@$(PY) -m tests.scans
 
-sbom: $(VENV)/opt/.checks ## Write the software bills of materials of the deployed layers, to .local/sbom.
+sbom: $(VENV)/opt/.sbom ## Write the software bills of materials of the deployed layers, to .local/sbom.
 	@mkdir -p .local/sbom
-	@for each in layers/*/requirements.txt; do $(VENV)/opt/checks/bin/cyclonedx-py requirements --output-reproducible \
+	@for each in layers/*/requirements.txt; do $(VENV)/opt/sbom/bin/cyclonedx-py requirements --output-reproducible \
 	  --sv 1.6 -o .local/sbom/$$(basename $$(dirname $$each)).json $$each || exit 1; done
 
 openapi: $(VENV)/.dev ## Write docs/openapi.json, the API's description, from the code.
@@ -186,7 +187,7 @@ requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@$(COMPILE) layers/requirements/sam.in -o layers/requirements/sam.txt $(addprefix --no-emit-package ,$(LINT_ALONE))
 	@$(COMPILE) layers/requirements/sam-lint.in -c layers/requirements/sam.txt -o layers/requirements/sam-lint.txt \
 	  $$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' layers/requirements/sam.txt)
-	@for each in local dev bench checks emulator; do test ! -f layers/requirements/$$each.txt || \
+	@for each in local dev bench checks emulator sbom; do test ! -f layers/requirements/$$each.txt || \
 	  $(COMPILE) layers/requirements/$$each.in -o layers/requirements/$$each.txt || exit 1; done
 
 # What a copy by `make new` does not have.
