@@ -1,17 +1,15 @@
-"""Make, check and rotate the webhook endpoint at Stripe.
+"""Make the webhook endpoint at Stripe, or check and correct it.
 
     webhook create     the endpoint of this stack: its URL, exactly the event types that are handled, the API version;
                        its signing secret goes into the secret StripeWebhookSecretArn, and is never shown
-    webhook rotate     replace the signing secret without losing an event; --leaked refuses the previous one immediately
 
-`create` can be run again: it compares an endpoint of the same URL, and corrects it; one whose secret was not stored, or
-of another API version, is replaced. Stripe's API has no request that rolls a secret (only the Dashboard's "Roll
-secret"), so `rotate` replaces the endpoint, too:
+It can be run again: it compares an endpoint of the same URL, and corrects it; one whose secret is not stored, or of
+another API version, is replaced:
 
     create a second endpoint ─► store its secret ─► the stack takes what it signs ─► disable the first endpoint
 
-Meanwhile both send each event, and the stack accepts both secrets for a day; a duplicate changes nothing. Stripe sends
-a refused event again, and `reconcile` reads every event minutes later.
+Meanwhile both send each event; a duplicate changes nothing. Stripe sends a refused event again, and `reconcile` reads
+every event minutes later.
 
 A Stripe key with the permission "Webhook endpoints: Write" is needed (--stripe-key-secret); the functions' lacks it.
 """
@@ -44,8 +42,6 @@ _PAUSE_SECONDS = 3
 def add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("create", help="make the endpoint, or compare and correct it")
-    rotate = actions.add_parser("rotate", help="replace the signing secret")
-    rotate.add_argument("--leaked", action="store_true", help="refuse the previous secret immediately")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
@@ -53,9 +49,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     if stack.is_local and "API_URL" not in os.environ:
         raise Problem("the emulator's own name for its API leads nowhere: set API_URL")
     webhook = Webhook(stack, f"{stack.api_url}/stripe/events")
-    if arguments.action == "create":
-        return _create(webhook, is_dry_run=not arguments.yes)
-    return _rotate(webhook, leaked=arguments.leaked, is_dry_run=not arguments.yes)
+    return _create(webhook, is_dry_run=not arguments.yes)
 
 
 @dataclass(frozen=True)
@@ -66,7 +60,7 @@ class Webhook:
     url: str
 
     def present(self) -> list[stripe.WebhookEndpoint]:
-        """The endpoints that Stripe has for the URL, the newest first; more than one while a secret is rotated."""
+        """The endpoints that Stripe has for the URL, the newest first; more than one while one is replaced."""
         listed = self.stack.stripe.v1.webhook_endpoints.list({"limit": 100})
         return [each for each in listed.auto_paging_iter() if each.url == self.url]
 
@@ -90,10 +84,6 @@ class Webhook:
             raise
         return made
 
-    def delete(self, endpoints: Sequence[stripe.WebhookEndpoint]) -> None:
-        for each in endpoints:
-            self.stack.stripe.v1.webhook_endpoints.delete(each.id)
-
     def update(self, endpoint: stripe.WebhookEndpoint, **changes: Any) -> None:
         parameters: Any = changes
         self.stack.stripe.v1.webhook_endpoints.update(endpoint.id, parameters)
@@ -103,7 +93,6 @@ class Webhook:
         return self.stack.parameter("StripeWebhookSecretArn")
 
     def store(self, secret: str) -> None:
-        """The previous value becomes AWSPREVIOUS, which the functions accept for a day."""
         self.stack.client("secretsmanager").put_secret_value(SecretId=self.secret_id, SecretString=secret)
 
     def report(self, action: str, line: str, *, is_done: bool, **also: Any) -> Report:
@@ -137,26 +126,12 @@ def _create(webhook: Webhook, *, is_dry_run: bool) -> Report:
     return webhook.report("corrected", f"{found}. Corrected", is_done=True)
 
 
-def _rotate(webhook: Webhook, *, leaked: bool, is_dry_run: bool) -> Report:
-    previous = [each for each in webhook.present() if each.status == "enabled"]
-    if not previous:
-        raise Problem(f"Stripe has no enabled endpoint for {webhook.url}: `webhook create` makes one")
-    if is_dry_run:
-        then = f"store its secret, then disable {_names(previous)}"
-        line = f"would create a second endpoint for {webhook.url}, {then}. --yes does it"
-        return webhook.report("rotate", line, is_done=False, disabled=[])
-    return _replace(webhook, previous, leaked=leaked)
-
-
-def _replace(webhook: Webhook, previous: Sequence[stripe.WebhookEndpoint], *, leaked: bool = False) -> Report:
+def _replace(webhook: Webhook, previous: Sequence[stripe.WebhookEndpoint]) -> Report:
     """Create an endpoint; once the stack takes what it signs, disable the previous ones, if there are any."""
     made = webhook.create()
-    if leaked:
-        # Stored twice, the previous version in Secrets Manager is the new secret, too.
-        webhook.store(str(made.secret))
     line = f"created {made.id} for {webhook.url}, and stored its secret"
     if not _takes(webhook.url, str(made.secret)):
-        stays = f": {_names(previous)} stays; run `webhook rotate`" if previous else ""
+        stays = f": {_names(previous)} stays; disable it at Stripe once the stack does" if previous else ""
         line += f", but the stack refuses what it signs, or does not answer{stays}"
         return webhook.report("created", line, is_done=False, disabled=[])
     for each in previous:
@@ -164,7 +139,7 @@ def _replace(webhook: Webhook, previous: Sequence[stripe.WebhookEndpoint], *, le
     if not previous:
         return webhook.report("created", f"{line}; the stack takes what it signs", is_done=True)
     line += f"; it replaces {_names(previous)}, which is disabled"
-    return webhook.report("rotated", line, is_done=True, disabled=[each.id for each in previous])
+    return webhook.report("replaced", line, is_done=True, disabled=[each.id for each in previous])
 
 
 def _names(endpoints: Sequence[stripe.WebhookEndpoint]) -> str:

@@ -16,7 +16,6 @@ from stripe_webhook.http_route import WebhookRoute
 class StripeWebhookParts(PaymentParts):
     @part
     def signing_secret(self) -> Secret:
-        """While it is rotated Stripe signs with both, or two endpoints send with one each."""
         return Secret(self.secretsmanager, self.environment["STRIPE_WEBHOOK_SECRET_ARN"])
 
     @part

@@ -7,8 +7,7 @@ verify the signature ─┬─► parse, sync ──┬─► 200
 """
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -28,14 +27,14 @@ SIGNATURE_SECONDS = 300
 signature, also if Stripe sends an event again."""
 
 
-class SigningSecrets(Protocol):
+class SigningSecret(Protocol):
     """The endpoint's signing secret; runtime.secrets.Secret is one."""
 
-    def with_previous(self) -> tuple[str, ...]:
-        """Every secret that Stripe may sign with now."""
+    def current(self) -> str:
+        """The secret that is stored."""
 
     def read_again(self) -> bool:
-        """Read it once more, unless that was done a short time ago; returns whether there are others now."""
+        """Read it once more, unless that was done a short time ago; returns whether there is another one now."""
 
 
 class NotFromStripe(Exception):
@@ -53,7 +52,7 @@ class WebhookRoute:
     def __init__(
         self,
         *,
-        secret: SigningSecrets,
+        secret: SigningSecret,
         make_tools: Callable[[], Tools],
         is_live: Callable[[], bool],
         newest: NewestReceived,
@@ -98,18 +97,18 @@ class WebhookRoute:
         except ValueError:  # Neither Base64 nor UTF-8.
             raise NotFromStripe from None
         try:
-            return verified(body, header, self._signing_secrets())
+            return verified(body, header, self._signing_secret())
         except NotFromStripe:
             if not self._secret.read_again():
                 raise
-            return verified(body, header, self._signing_secrets())
+            return verified(body, header, self._signing_secret())
 
-    def _signing_secrets(self) -> list[str]:
-        """Every secret that Stripe may sign with now. Raises EventDeferred if none is stored: only a placeholder is."""
-        found = [each for each in self._secret.with_previous() if is_signing_secret(each)]
-        if not found and self._secret.read_again():
-            found = [each for each in self._secret.with_previous() if is_signing_secret(each)]
-        if not found:
+    def _signing_secret(self) -> str:
+        """The endpoint's signing secret. Raises EventDeferred if what is stored is not one."""
+        found = self._secret.current()
+        if not is_signing_secret(found) and self._secret.read_again():
+            found = self._secret.current()
+        if not is_signing_secret(found):
             raise EventDeferred("no signing secret is stored", cause=Cause.WEBHOOK_SILENT)
         return found
 
@@ -164,30 +163,21 @@ class WebhookRoute:
 # ---------------------------------------------------------------- the signature
 
 
-def verified(body: str, signature: str | None, secrets: Sequence[str]) -> stripe.Event:
+def verified(body: str, signature: str | None, secret: str) -> stripe.Event:
     """The event in the body of a webhook.
 
     Args:
         body: as it was received: serialized again it would have another signature.
         signature: the header Stripe-Signature, `t=…,v1=…`; with a secret that is being rolled, one for each.
-        secrets: the endpoint's signing secrets, `whsec_…`: one of them is enough.
+        secret: the endpoint's signing secret, `whsec_…`.
 
     Raises:
         NotFromStripe: nothing in the body can be trusted.
     """
     try:
-        _verify(body, signature, secrets)
+        stripe.WebhookSignature.verify_header(body, signature, secret, SIGNATURE_SECONDS)
         return stripe.Event.construct_from(json.loads(body), None)
     except (stripe.SignatureVerificationError, ValueError, TypeError):
         # ValueError: the body is not JSON. TypeError: the signature is not ASCII, and cannot be compared. The library's
         # error holds the body and the signature, so it is not chained.
         raise NotFromStripe from None
-
-
-def _verify(body: str, signature: str | None, secrets: Sequence[str]) -> None:
-    *others, last = secrets
-    for secret in others:
-        with suppress(stripe.SignatureVerificationError):
-            stripe.WebhookSignature.verify_header(body, signature, secret, SIGNATURE_SECONDS)
-            return
-    stripe.WebhookSignature.verify_header(body, signature, last, SIGNATURE_SECONDS)

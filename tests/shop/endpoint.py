@@ -24,14 +24,14 @@ def event_of(type_: str, kind: str, *, created: int = T0, **thing: Any) -> Event
 
 
 @dataclass
-class SigningSecrets:
-    """The endpoint's secrets, as the route has cached them, and as they are."""
+class SigningSecret:
+    """The endpoint's secret, as the route has cached it, and as it is."""
 
-    cached: tuple[str, ...]
-    actual: tuple[str, ...]
+    cached: str
+    actual: str
     read: int = 0
 
-    def with_previous(self) -> tuple[str, ...]:
+    def current(self) -> str:
         return self.cached
 
     def read_again(self) -> bool:
@@ -49,9 +49,9 @@ class Endpoint(Shop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.secrets = SigningSecrets((STRIPE_WEBHOOK_SECRET,), (STRIPE_WEBHOOK_SECRET,))
+        self.secret = SigningSecret(STRIPE_WEBHOOK_SECRET, STRIPE_WEBHOOK_SECRET)
         self.route = WebhookRoute(
-            secret=self.secrets,
+            secret=self.secret,
             make_tools=self.tools,
             is_live=lambda: False,
             newest=NewestReceived(self.received),

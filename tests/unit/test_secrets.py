@@ -11,7 +11,6 @@ from botocore.exceptions import ReadTimeoutError
 
 from onecharge.runtime.secrets import (
     MAX_AGE_SECONDS,
-    PREVIOUS_SECONDS,
     REREAD_SECONDS,
     RETRY_SECONDS,
     Secret,
@@ -34,8 +33,8 @@ class SecretsManager:
         monkeypatch.setattr("onecharge.runtime.secrets.time", lambda: self.now)
         self.client.meta.events.register("before-call.secrets-manager.GetSecretValue", self._count)
 
-    def _count(self, params: Any, **_: Any) -> None:
-        self.read += b"AWSPREVIOUS" not in params["body"]
+    def _count(self, **_: Any) -> None:
+        self.read += 1
         if self.hangs:
             self.asked.set()
             assert self.answers.wait(PATIENCE_SECONDS)
@@ -43,9 +42,6 @@ class SecretsManager:
 
     def put(self, value: str) -> None:
         self.client.put_secret_value(SecretId=self.arn, SecretString=value)
-
-    def current_created_at(self) -> float:
-        return self.client.get_secret_value(SecretId=self.arn)["CreatedDate"].timestamp()
 
     def secret(self) -> Secret:
         return Secret(self.client, self.arn)
@@ -86,28 +82,6 @@ def test_a_thousand_refusals_read_a_secret_once(manager: SecretsManager) -> None
     manager.now += REREAD_SECONDS
     secret.read_again()
     assert manager.read == 3
-
-
-def test_the_previous_version_is_accepted_for_a_day(manager: SecretsManager) -> None:
-    """Secrets Manager keeps it longer, but it may have been leaked."""
-    secret = manager.secret()
-    assert secret.with_previous() == ("first",)
-    manager.put("second")
-    assert secret.read_again()
-    assert secret.with_previous() == ("second", "first")
-    a_day_after = manager.current_created_at() + PREVIOUS_SECONDS
-    manager.now = a_day_after - MAX_AGE_SECONDS
-    assert secret.with_previous() == ("second", "first")
-    manager.now = a_day_after
-    assert secret.with_previous() == ("second",)
-
-
-def test_a_leaked_secret_is_refused_if_the_new_one_is_stored_twice(manager: SecretsManager) -> None:
-    """Then the previous version is the new value, too."""
-    secret = manager.secret()
-    manager.put("second")
-    manager.put("second")
-    assert set(secret.with_previous()) == {"second"}
 
 
 def test_a_secret_that_cannot_be_read_is_an_outage(manager: SecretsManager) -> None:
@@ -157,14 +131,3 @@ def test_a_known_secret_serves_while_a_read_hangs_or_fails(manager: SecretsManag
     assert manager.read == 2
     manager.now += RETRY_SECONDS
     assert (secret.current(), manager.read) == ("first", 3)
-
-
-def test_the_previous_version_expires_although_the_secret_cannot_be_read(manager: SecretsManager) -> None:
-    """It may have been leaked: an outage does not prolong it."""
-    secret = manager.secret()
-    manager.put("second")
-    assert secret.with_previous() == ("second", "first")
-    manager.hangs = True
-    manager.answers.set()
-    manager.now = manager.now + PREVIOUS_SECONDS + 60
-    assert secret.with_previous() == ("second",)

@@ -154,45 +154,42 @@ OURS, NEW = STRIPE_WEBHOOK_SECRET, "whsec_new"
 
 
 @pytest.mark.parametrize(
-    ("cached", "signers", "status"),
+    ("stored", "signers", "status"),
     [
-        ((OURS,), (OURS, NEW), 200),
-        ((NEW,), (OURS, NEW), 200),
-        ((NEW,), (NEW,), 200),
-        ((NEW,), (OURS,), 400),
-        ((NEW, OURS), (OURS,), 200),
-        ((NEW, OURS), (NEW,), 200),
-        ((NEW, OURS), ("whsec_guessed",), 400),
+        (OURS, (OURS, NEW), 200),
+        (NEW, (OURS, NEW), 200),
+        (NEW, (NEW,), 200),
+        (NEW, (OURS,), 400),
     ],
 )
-def test_while_the_secret_is_rotated_each_is_good(
-    endpoint: Endpoint, cached: tuple[str, ...], signers: tuple[str, ...], status: int
+def test_while_the_secret_is_rotated_the_stored_one_is_good(
+    endpoint: Endpoint, stored: str, signers: tuple[str, ...], status: int
 ) -> None:
-    """One endpoint signs with the old one and the new one, or two endpoints with one each: any that is ours is good."""
+    """One endpoint signs with the old one and the new one, or two endpoints with one each."""
     event = endpoint.paid_at_the_bank()
-    endpoint.secrets.cached = endpoint.secrets.actual = cached
+    endpoint.secret.cached = endpoint.secret.actual = stored
     assert endpoint.send(event, header=",".join(signed(body_of(event), each) for each in signers)) == status
 
 
 def test_a_secret_that_was_rotated_a_moment_ago_refuses_no_event(endpoint: Endpoint) -> None:
     """The first event that it does not verify has it read again."""
     event = endpoint.paid_at_the_bank()
-    endpoint.secrets.actual = (NEW,)
+    endpoint.secret.actual = NEW
     assert endpoint.send(event, secret=NEW) == 200
-    assert (endpoint.secrets.read, "SignatureRefused" in endpoint.counted) == (1, False)
+    assert (endpoint.secret.read, "SignatureRefused" in endpoint.counted) == (1, False)
 
 
 @pytest.mark.parametrize("placeholder", ["later", "", "whsec_", "whsec_..."])
 def test_a_placeholder_verifies_nothing(endpoint: Endpoint, placeholder: str) -> None:
     """Anybody can guess it. Until a signing secret is stored, everything is answered with 503 and an alarm: Stripe
-    sends it again. As the previous version it is refused like any other guess."""
+    sends it again."""
     event = endpoint.paid_at_the_bank()
     rows = str(endpoint.dynamodb.tables)
-    endpoint.secrets.cached = endpoint.secrets.actual = (placeholder,)
+    endpoint.secret.cached = endpoint.secret.actual = placeholder
     assert endpoint.send(event, secret=placeholder) == 503
     assert (endpoint.counted, endpoint.stripe.requests) == (["WebhookDeferred", "Alarm"], [])
     assert str(endpoint.dynamodb.tables) == rows
-    endpoint.secrets.actual = (OURS, placeholder)
+    endpoint.secret.actual = OURS
     assert endpoint.send(event, secret=placeholder) == 400
     assert endpoint.send(event) == 200
 

@@ -1,8 +1,7 @@
 """One secret of Secrets Manager, read with a bounded cache: it is rotated without a deploy.
 
-current()        at most MAX_AGE_SECONDS old, if it can be read
-with_previous()  for what others signed: the previous version is accepted for a day after a rotation
-read_again()     immediately, when it is refused; at most once in REREAD_SECONDS, whatever strangers send
+current()     at most MAX_AGE_SECONDS old, if it can be read
+read_again()  immediately, when it is refused; at most once in REREAD_SECONDS, whatever strangers send
 
 While Secrets Manager does not answer, a value that is known keeps serving, and a failure is remembered for seconds.
 """
@@ -27,11 +26,6 @@ RETRY_SECONDS = 5
 REREAD_SECONDS = 30
 """The shortest time between two reads of a secret that is refused."""
 
-PREVIOUS_SECONDS = 24 * 3600
-"""How long the previous version is accepted. Secrets Manager keeps it until the next rotation, which may be years away:
-a secret that was leaked, and therefore rotated, must not be good for so long. Stripe lets two signing secrets of an
-endpoint overlap as long (Stripe documentation, "Roll endpoint signing secrets")."""
-
 
 class SecretUnavailable(Exception):
     """The secret cannot be read: an outage, or a missing permission. Its value is in no message."""
@@ -43,9 +37,6 @@ class _Read:
 
     at: float
     current: str
-    previous: str | None
-    previous_until: float
-    """Epoch seconds."""
 
 
 class Secret:
@@ -64,14 +55,8 @@ class Secret:
         """Its value, without the white space around it. Raises SecretUnavailable."""
         return self._read().current
 
-    def with_previous(self) -> tuple[str, ...]:
-        """Its value, and the previous one while that is accepted. Raises SecretUnavailable."""
-        read = self._read()
-        is_accepted = read.previous is not None and time() < read.previous_until
-        return (read.current, str(read.previous)) if is_accepted else (read.current,)
-
     def read_again(self) -> bool:
-        """Whether reading it again has found other values; False if it was read again a short time ago.
+        """Whether reading it again has found another value; False if it was read again a short time ago.
 
         Raises SecretUnavailable.
         """
@@ -81,7 +66,7 @@ class Secret:
                 return False
             self._reread_at = now
             last, self._last = self._last, self._fetch(now)
-            return last is None or (last.current, last.previous) != (self._last.current, self._last.previous)
+            return last is None or last.current != self._last.current
 
     def _read(self) -> _Read:
         """What was read last, if that is new, cannot be renewed now, or is just being renewed by another thread."""
@@ -105,16 +90,7 @@ class Secret:
     def _fetch(self, now: float) -> _Read:
         try:
             version = self._client.get_secret_value(SecretId=self._arn)
-            until = version["CreatedDate"].timestamp() + PREVIOUS_SECONDS
-            previous = self._previous() if now < until else None
-            return _Read(now, version["SecretString"].strip(), previous, until)
+            return _Read(now, version["SecretString"].strip())
         except (BotoCoreError, ClientError) as error:
             self._failure, self._retry_at = type(error).__name__, time() + RETRY_SECONDS
             raise SecretUnavailable(self._failure) from error
-
-    def _previous(self) -> str | None:
-        try:
-            version = self._client.get_secret_value(SecretId=self._arn, VersionStage="AWSPREVIOUS")
-        except self._client.exceptions.ResourceNotFoundException:
-            return None  # It was never rotated.
-        return version["SecretString"].strip()

@@ -1,4 +1,4 @@
-"""`webhook create` and `rotate`: over the stand-in, moto's secrets, and a receiver that verifies signatures."""
+"""`webhook create`: over the stand-in, moto's secrets, and a receiver that verifies signatures."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -23,10 +23,10 @@ KEY = "rk_test_ops"
 
 
 class Receiver(ThreadingHTTPServer):
-    """As the stack: 200 for what one of its secrets has signed, 400 for all else."""
+    """As the stack: 200 for what its secret has signed, 400 for all else."""
 
-    def __init__(self, secrets: Callable[[], tuple[str, ...]]) -> None:
-        self.secrets, self.is_deaf = secrets, False
+    def __init__(self, secret: Callable[[], str]) -> None:
+        self.secret, self.is_deaf = secret, False
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
@@ -38,13 +38,11 @@ class Receiver(ThreadingHTTPServer):
         return f"{self.api_url}/stripe/events"
 
     def takes(self, body: str, signature: str) -> bool:
-        for secret in () if self.is_deaf else self.secrets():
-            try:
-                stripe.WebhookSignature.verify_header(body, signature, secret, 300)
-                return True
-            except stripe.SignatureVerificationError:
-                pass
-        return False
+        try:
+            stripe.WebhookSignature.verify_header(body, signature, self.secret(), 300)
+        except stripe.SignatureVerificationError:
+            return False
+        return not self.is_deaf
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -68,7 +66,7 @@ class WebhookStack:
         self.admin = StandInAdmin(stripe_base)
         self.admin.reset()
         self.admin.restrict_api_key(KEY, ["webhook_write"])
-        self.receiver = Receiver(lambda: Secret(self.secrets, self.secret_id).with_previous())
+        self.receiver = Receiver(lambda: Secret(self.secrets, self.secret_id).current())
         self.parameters = {"StripeApiBase": stripe_base, "StripeWebhookSecretArn": self.secret_id}
         session: Any = self
         self.stack = Stack("shop", session, stripe_key=KEY)
@@ -92,8 +90,8 @@ class WebhookStack:
     def create(self) -> Any:
         return self.run("create", "--yes")
 
-    def rotate(self, *words: str) -> Any:
-        return self.run("rotate", *words, "--yes")
+    def forget_secret(self) -> None:
+        self.secrets.put_secret_value(SecretId=self.secret_id, SecretString="later")
 
     @property
     def endpoints(self) -> list[stripe.WebhookEndpoint]:
@@ -159,7 +157,7 @@ def test_an_endpoint_whose_secret_is_unknown_is_made_again(shop: WebhookStack) -
     """It was made by hand, or its secret was not stored before the command was killed: Stripe shows it only once."""
     shop.create()
     [first] = shop.endpoints
-    shop.secrets.put_secret_value(SecretId=shop.secret_id, SecretString="later")
+    shop.forget_secret()
     assert shop.run("create")["action"] == "replace"
     assert [each.id for each in shop.endpoints] == [first.id]
     assert (shop.create()["status"], shop.secret[:6]) == (0, "whsec_")
@@ -174,7 +172,7 @@ def test_an_endpoint_of_another_api_version_is_replaced(shop: WebhookStack) -> N
     shop.stack.stripe.v1.webhook_endpoints.create(other)
     shop.secrets.put_secret_value(SecretId=shop.secret_id, SecretString="whsec_of_the_other")
     assert shop.run("create")["action"] == "replace"
-    assert shop.create()["action"] == "rotated"
+    assert shop.create()["action"] == "replaced"
     [enabled] = [each for each in shop.endpoints if each.status == "enabled"]
     assert enabled.api_version == STRIPE_VERSION
 
@@ -184,7 +182,8 @@ def test_another_endpoint_of_the_account_is_left_alone(shop: WebhookStack) -> No
     other: Any = {"url": "https://other.example/hook", "enabled_events": ["*"]}
     theirs = shop.stack.stripe.v1.webhook_endpoints.create(other)
     shop.create()
-    shop.rotate()
+    shop.forget_secret()
+    shop.create()
     assert theirs.id in shop.enabled
 
 
@@ -196,49 +195,25 @@ def test_a_secret_that_cannot_be_stored_leaves_no_endpoint(shop: WebhookStack) -
     assert shop.endpoints == []
 
 
-def test_a_rotation_replaces_the_endpoint_once_the_stack_takes_the_new_secret(shop: WebhookStack) -> None:
-    """The previous secret is good for a day, for what is still on its way."""
+def test_no_event_is_lost_while_an_endpoint_is_replaced(shop: WebhookStack) -> None:
+    """Both send each event until the stack takes what the second one signs. If it refuses that, the first one stays."""
     shop.create()
-    [previous], first = shop.enabled, shop.secret
-    assert shop.rotate()["status"] == 0
-    assert (previous in shop.enabled, len(shop.enabled), shop.secret != first) == (False, 1, True)
-    assert shop.receiver.secrets() == (shop.secret, first)
-
-
-def test_a_leaked_secret_is_refused_immediately(shop: WebhookStack) -> None:
-    """No version of the secret in Secrets Manager is the previous one."""
-    shop.create()
-    leaked = shop.secret
-    assert shop.rotate("--leaked")["status"] == 0
-    assert leaked not in shop.receiver.secrets()
-
-
-def test_no_event_is_lost_during_a_rotation(shop: WebhookStack) -> None:
-    """While both endpoints are enabled the stack takes what either signs; a stack that refuses keeps the first."""
-    shop.create()
-    [first] = shop.enabled
-    shop.receiver.is_deaf = True
-    found = shop.rotate()
-    assert (found["status"], found["disabled"]) == (1, [])
-    assert {first} < set(shop.enabled)
-    shop.receiver.is_deaf = False
+    [first], deliver = shop.enabled, shop.admin.deliver_webhooks
     client = stripe.StripeClient("sk_test_x", base_addresses={"api": shop.parameters["StripeApiBase"]})
     money = {"amount": 1099, "currency": "eur", "payment_method": "pm_card_visa", "confirm": True}
     parameters: Any = money | {"allowed_payment_method_types": ["card"]}
     client.v1.payment_intents.create(parameters)
-    assert set(shop.admin.deliver_webhooks()) == {200}
-    assert (shop.rotate()["status"], len(shop.enabled)) == (0, 1)
-    assert set(shop.admin.deliver_webhooks()) == {200}
-
-
-def test_a_rotation_needs_an_endpoint(shop: WebhookStack) -> None:
-    """And a dry run only says what it would do."""
-    with pytest.raises(Problem, match="`webhook create` makes one"):
-        shop.rotate()
-    shop.create()
-    before = shop.enabled, shop.secret
-    assert shop.run("rotate")["status"] == 1
-    assert (shop.enabled, shop.secret) == before
+    assert set(deliver()) == {200}
+    shop.forget_secret()
+    shop.receiver.is_deaf = True
+    found = shop.create()
+    assert (found["status"], found["disabled"]) == (1, [])
+    assert {first} < set(shop.enabled)
+    shop.receiver.is_deaf = False
+    assert set(deliver()) == {200, 400}
+    shop.forget_secret()
+    assert (shop.create()["status"], len(shop.enabled)) == (0, 1)
+    assert set(deliver()) == {200}
 
 
 def test_of_a_local_stack_the_url_is_named(shop: WebhookStack, monkeypatch: pytest.MonkeyPatch) -> None:
