@@ -46,10 +46,9 @@ from onecharge.contract.events import (
     event_adapter,
 )
 from onecharge.contract.refunds import REFUND_EVENT_TYPES, RefundOutcomeEvent, RefundRequestedEvent
-from onecharge.orders.card_numbers import body_holds_card_number
 from onecharge.runtime.queues import DeadLetterAttribute
 from ops.connection import Stack
-from ops.output import REDACTED, redacted, redacted_values
+from ops.output import redacted, redacted_values
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -330,11 +329,11 @@ def message_to_send(stack: Stack, letter: DeadLetter) -> "SendMessageRequestType
 def append_record(path: Path, stack: Stack, letter: DeadLetter, *, because: str, advice: str) -> None:
     """Append a record of the message to the file, as a line of JSON that is on the disk when this returns.
 
-    `send_again` is the request of SQS's SendMessage, which `aws sqs send-message --cli-input-json` takes. Secrets and
-    card numbers are cut out of the record: then the message cannot be sent again. Raises OSError.
+    `send_again` is the request of SQS's SendMessage, which `aws sqs send-message --cli-input-json` takes. Secrets are
+    cut out of the record: then the message cannot be sent again. Raises OSError.
     """
-    body = _without_secrets(letter.body)
-    attributes = {name: _without_secrets(value) for name, value in letter.attributes.items()}
+    body = redacted(letter.body)
+    attributes = {name: redacted(value) for name, value in letter.attributes.items()}
     is_whole = (body, attributes) == (letter.body, letter.attributes)
     record = {
         "discarded_at": datetime.now(UTC).isoformat(),
@@ -351,8 +350,3 @@ def append_record(path: Path, stack: Stack, letter: DeadLetter, *, because: str,
     with os.fdopen(descriptor, "ab", buffering=0) as file:
         file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
         os.fsync(file.fileno())
-
-
-def _without_secrets(text: str) -> str:
-    # In the parsed values, too: in the text a number could hide behind an escape.
-    return REDACTED if body_holds_card_number(text) else redacted(text)

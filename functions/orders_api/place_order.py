@@ -1,7 +1,7 @@
 """POST /orders: an order starts here.
 
-    request ─► refuse card numbers ─► validate ─► price ─► one conditional write ─► 202 PENDING
-                                                  └─ the table's stream ─► publish_events ─► SNS ─► charge_order
+    request ─► validate ─► price ─► one conditional write ─► 202 PENDING
+                           └─ the table's stream ─► publish_events ─► SNS ─► charge_order
 
 The order's id derives from the customer and the idempotency key (onecharge.orders.ids), so a retry finds the order that
 the first try stored, at the prices of that time. The function does nothing else: the stored item is the outbox

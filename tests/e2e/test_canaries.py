@@ -35,7 +35,6 @@ from tests.support.stacks import own_stack
 pytestmark = own_stack
 
 VALUES = [CARD.value, " | ".join(each.value for each in (OPAQUE, CLIENT_SECRET, TOKEN, EMAIL))]
-"""Apart, since a request with a card number is refused before all else."""
 EVERYTHING = " | ".join(VALUES)
 STORED = [
     Canary("a payment method's id", "pm_canary" + "Zx81qWv7Tt"),

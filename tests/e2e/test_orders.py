@@ -138,8 +138,7 @@ BAD: dict[str, Any] = {
     "negative": {"amount": -5},
     "fractional": {"amount": 10.5},
     "huge": {"amount": 10**30},
-    "card number": {"items": [{**LINE, "sku": "4000-0566-5566-5556"}]},
-    "card number after a word": {"items": [{**LINE, "sku": "Visa4000-0566-5566-5556"}]},
+    "a card number": {"payment_method": "4000-0566-5566-5556"},
     "not for sale": {"items": [{**LINE, "sku": "yacht"}]},
     "a card of an older API": {"payment_method": "card_1MvoiELkdIwHu7ix"},
 }

@@ -53,7 +53,7 @@ def found_in(text: str, canaries: Sequence[Canary]) -> list[str]:
 
 
 CARD = Canary("a card number", "4000 0566 5566 5556")
-"""One that Luhn's check accepts, and that no other test uses."""
+"""One that no other test uses."""
 OPAQUE = Canary("an opaque value", "Xq7-opaque-c4n4ry-0f-n0-f0rmat")
 """Of no format: no redaction can know it, so only what never writes it down passes."""
 API_KEY = Canary("the Stripe key", "sk_test_" + "51CaNaRyKeyOfTheAccount000")

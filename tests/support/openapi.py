@@ -30,8 +30,8 @@ written without a decimal point, so that 10.0 is refused. An order's amount is a
 minimum for its currency (50 with EUR), and ends with 0 in a currency with three decimals. A currency may be sent in
 lower case. An order costs what GET /prices says when it is placed first; a retry is not priced again.
 
-If a response is lost, retry the request with the same Idempotency-Key. A request that contains what looks like a card
-number is refused. Every problem is `application/problem+json` and does not repeat what was sent.
+If a response is lost, retry the request with the same Idempotency-Key. Every problem is `application/problem+json` and
+does not repeat what was sent.
 
 Each request needs an access token; its subject is the customer. Another customer's order is answered as one that does
 not exist. API Gateway itself verifies the token and limits the requests: its responses are `application/json` with a

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from onecharge.orders.card_numbers import body_holds_card_number
 from onecharge.runtime.logs import RedactingFormatter
 from onecharge.runtime.redaction import redacted
 from ops.output import Report, Table, show
@@ -154,7 +153,6 @@ def test_a_long_text_is_redacted_in_time(part: str) -> None:
     """In linear time: a line is written while the customer waits."""
     text, started = part * 100_000, time.thread_time()
     redacted(text)
-    body_holds_card_number(text)
     assert time.thread_time() - started < _SECONDS_MAX
 
 
