@@ -84,8 +84,6 @@ class Sam:
                 "Architecture": self.architecture_here(),
                 "JwtIssuer": "https://given.at.deployment",
                 "JwtAudience": "given-at-deployment",
-                "StripeSecretArn": "arn:given:at:deployment",
-                "StripeWebhookSecretArn": "arn:given:at:deployment",
             },
             cwd=shared,
         )

@@ -43,7 +43,7 @@ class Emulator:
         )
 
     def physical_id(self, stack_name: str, logical_id: str) -> str:
-        """What a resource of a stack is called; of a secret, its ARN."""
+        """The physical id of a resource of a stack."""
         answer = self.client("cloudformation").describe_stack_resource(
             StackName=stack_name, LogicalResourceId=logical_id
         )

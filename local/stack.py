@@ -45,8 +45,8 @@ class Stack:
     reconcile_function: str
     republish_function: str
     stripe_api_base: str
-    stripe_secret_arn: str
-    stripe_webhook_secret_arn: str
+    stripe_secret_id: str
+    stripe_webhook_secret_id: str
     page_url: str
     aws_log: str
     console_url: str
@@ -84,6 +84,8 @@ def resources_of(cloudformation: Any, stack_name: str) -> dict[str, str]:
         "order_updates_dlq_url": physical_ids["OrderUpdatesDlq"],
         "orders_table": physical_ids["OrdersTable"],
         "charges_table": physical_ids["PaymentsTable"],
+        "stripe_secret_id": physical_ids["StripeSecret"],
+        "stripe_webhook_secret_id": physical_ids["StripeWebhookSecret"],
         "reconcile_function": physical_ids["ReconcileFunction"],
         "republish_function": physical_ids["RepublishFunction"],
     }
@@ -153,21 +155,20 @@ def running_stack(
         on_progress("building the functions and the layers (sam build): a minute at first, then what has changed")
         sam.build()
         on_progress("deploying template.yaml to the emulator (sam deploy)")
-        secrets = emulator.client("secretsmanager")
-        api_key = secrets.create_secret(Name="stripe-api-key", SecretString=stripe.api_key)
-        webhook_secret = secrets.create_secret(Name="stripe-webhook-secret", SecretString=stripe.webhook_secret)
         sam.deploy(
             emulator,
             {
                 "JwtIssuer": issuer.url,
                 "JwtAudience": issuer.audience,
-                "StripeSecretArn": api_key["ARN"],
-                "StripeWebhookSecretArn": webhook_secret["ARN"],
                 "StripeApiBase": stripe.api_base,
                 "Messaging": messaging,
                 "WebOrigin": page_origin,
             },
         )
+        resources = resources_of(emulator.client("cloudformation"), STACK_NAME)
+        secrets = emulator.client("secretsmanager")
+        secrets.put_secret_value(SecretId=resources["stripe_secret_id"], SecretString=stripe.api_key)
+        secrets.put_secret_value(SecretId=resources["stripe_webhook_secret_id"], SecretString=stripe.webhook_secret)
         create_routes(emulator, STACK_NAME)
         api_url = f"{emulator.endpoint_url}/_aws/execute-api/{emulator.physical_id(STACK_NAME, 'OrdersApi')}/$default"
         webhook_url = f"{api_url}/stripe/events"
@@ -201,10 +202,8 @@ def running_stack(
             jwt_issuer=issuer.url,
             jwt_audience=issuer.audience,
             jwt_key_file=str(issuer.key_file),
-            **resources_of(emulator.client("cloudformation"), STACK_NAME),
+            **resources,
             stripe_api_base=stripe.api_base,
-            stripe_secret_arn=api_key["ARN"],
-            stripe_webhook_secret_arn=webhook_secret["ARN"],
             page_url=page_url,
             aws_log=str(emulator.log),
             console_url=console_url,

@@ -79,8 +79,8 @@ def routes_with_token() -> Iterator[tuple[str, str]]:
 
 def refuse_live_mode(stack: Stack) -> None:
     """Raises Problem if the functions' Stripe key is not one of test mode, or cannot be read."""
-    if not stack.secret(stack.parameter("StripeSecretArn")).startswith(("sk_test_", "rk_test_")):
-        raise Problem("StripeSecretArn has no key of Stripe's test mode: a check moves no real money")
+    if not stack.own_secret("StripeSecret").startswith(("sk_test_", "rk_test_")):
+        raise Problem("StripeSecret has no key of Stripe's test mode: a check moves no real money")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import stripe
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_gateway import StripeGateway
@@ -135,10 +136,23 @@ class Stack:
     @cached_property
     def stripe(self) -> stripe.StripeClient:
         """The client of the stack's Stripe account; the same API version and retries as the functions'."""
-        key = None if self._stripe_key_secret else self._stripe_key
-        key = key or self.secret(self._stripe_key_secret or self.parameter("StripeSecretArn"))
+        if self._stripe_key_secret:
+            key = self.secret(self._stripe_key_secret)
+        else:
+            key = self._stripe_key or self.own_secret("StripeSecret")
+        if not key:
+            raise Problem(f"no Stripe key is stored yet: {self.output('Next1StripeKey')}")
         bounds = TimeBounds.of(_PATIENCE_SECONDS)
         return stripe_client(key.strip(), api_base=self.parameter("StripeApiBase"), bounds=bounds)
+
+    def own_secret(self, logical_id: str) -> str:
+        """The present value of a secret of template.yaml, empty until one is stored. It is never shown."""
+        try:
+            return self.secret(self.resource(logical_id))
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ResourceNotFoundException":
+                raise
+            return ""
 
     def secret(self, secret_id: str) -> str:
         """The present value of a secret. It is never shown."""

@@ -1,7 +1,7 @@
 """Make the webhook endpoint at Stripe, or check and correct it.
 
     webhook create     the endpoint of this stack: its URL, exactly the event types that are handled, the API version;
-                       its signing secret goes into the secret StripeWebhookSecretArn, and is never shown
+                       its signing secret goes into the secret StripeWebhookSecret, and is never shown
 
 It can be run again: it compares an endpoint of the same URL, and corrects it; one whose secret is not stored, or of
 another API version, is replaced:
@@ -90,7 +90,7 @@ class Webhook:
 
     @property
     def secret_id(self) -> str:
-        return self.stack.parameter("StripeWebhookSecretArn")
+        return self.stack.resource("StripeWebhookSecret")
 
     def store(self, secret: str) -> None:
         self.stack.client("secretsmanager").put_secret_value(SecretId=self.secret_id, SecretString=secret)
@@ -109,8 +109,7 @@ def _create(webhook: Webhook, *, is_dry_run: bool) -> Report:
     if not present:
         return _replace(webhook, [])
     endpoint = next((each for each in present if each.status == "enabled"), present[0])
-    # A stack is deployed with a placeholder first.
-    is_stored = is_signing_secret(webhook.stack.secret(webhook.secret_id))
+    is_stored = is_signing_secret(webhook.stack.own_secret("StripeWebhookSecret"))
     if not is_stored or endpoint.api_version != STRIPE_VERSION:
         # Stripe shows a secret only when it makes the endpoint, and never changes its API version (API reference).
         why = "has another API version" if is_stored else "has a secret that is not stored"

@@ -39,6 +39,7 @@ from onecharge.runtime.dynamodb import ALL_SHARDS, SHARDS
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.paging import paged
 from onecharge.runtime.parallel import Parallel
+from onecharge.runtime.secrets import logged_as
 
 IN_PARALLEL = 5
 """Rows or events. Most of the time is Stripe's: with 200 to 300 ms for a PaymentIntent, five make 17 to 25 requests a
@@ -297,7 +298,7 @@ class ReconcileRun:
         if cause:
             self._instruments.count(Alarm(cause))
         unexpected = error if cause is Cause.UNEXPECTED_ERROR else None
-        details = {**about, "error": type(error).__name__} | ({"cause": cause} if cause else {})
+        details = {**about, "error": logged_as(error)} | ({"cause": cause} if cause else {})
         self._instruments.logger.warning(message, extra=details, exc_info=unexpected)
 
     def _has_time(self, reserve: float = 0) -> bool:

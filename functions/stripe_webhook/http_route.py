@@ -21,6 +21,7 @@ from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.http_api import NOTHING_HERE, Problem
 from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.secrets import logged_as
 
 SIGNATURE_SECONDS = 300
 """How old a signature may be (Stripe documentation, "Webhooks", "Preventing replay attacks"). Each delivery has its own
@@ -138,7 +139,7 @@ class WebhookRoute:
         self._instruments.logger.warning(
             "webhook deferred: Stripe sends it again",
             extra={
-                "error": type(error).__name__,
+                "error": logged_as(error),
                 "why": str(error) if isinstance(error, EventDeferred) else None,
                 "cause": cause,
                 "correlation_id": self._correlation_id(),

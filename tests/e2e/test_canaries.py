@@ -150,7 +150,7 @@ class Feeder:
     @property
     def webhook_secret(self) -> str:
         secrets = self.stack.aws.client("secretsmanager")
-        return str(secrets.get_secret_value(SecretId=self.stack.stripe_webhook_secret_arn)["SecretString"])
+        return str(secrets.get_secret_value(SecretId=self.stack.stripe_webhook_secret_id)["SecretString"])
 
     # ------------------------------------------------------------ behind HTTP
 

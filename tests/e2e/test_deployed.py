@@ -138,13 +138,13 @@ def test_a_check_moves_no_real_money(stack: Stack, environment: dict[str, str]) 
     """With a live key in the stack's secret nothing is placed; without --yes neither."""
     assert check(stack, environment).returncode == 1
     secrets = stack.aws.client("secretsmanager")
-    key = secrets.get_secret_value(SecretId=stack.stripe_secret_arn)["SecretString"]
+    key = secrets.get_secret_value(SecretId=stack.stripe_secret_id)["SecretString"]
     orders = stack.aws.client("dynamodb").scan(TableName=stack.orders_table)["Count"]
-    secrets.put_secret_value(SecretId=stack.stripe_secret_arn, SecretString="sk_live_1")
+    secrets.put_secret_value(SecretId=stack.stripe_secret_id, SecretString="sk_live_1")
     try:
         done = check(stack, environment, "--yes")
     finally:
-        secrets.put_secret_value(SecretId=stack.stripe_secret_arn, SecretString=key)
+        secrets.put_secret_value(SecretId=stack.stripe_secret_id, SecretString=key)
     assert done.returncode == 2
     assert "no key of Stripe's test mode" in done.stderr
     assert stack.aws.client("dynamodb").scan(TableName=stack.orders_table)["Count"] == orders

@@ -109,12 +109,12 @@ def test_a_key_that_stripe_revoked(drill: Drill, shop: DeployedShop, stack: Stac
         assert drill.goes_off("StripeAccount")
         shop.stripe.assign_api_key(new_key)
         (tmp_path / "stripe-key.txt").write_text(new_key)
-        drill.run("StripeRefuses", "aws secretsmanager put-secret-value", SECRET=stack.stripe_secret_arn)
+        drill.run("StripeRefuses", "aws secretsmanager put-secret-value", SECRET=stack.stripe_secret_id)
         assert drill.is_paid(order_id)
     finally:
         shop.stripe.assign_api_key(STRIPE_API_KEY)
         stack.aws.client("secretsmanager").put_secret_value(
-            SecretId=stack.stripe_secret_arn, SecretString=STRIPE_API_KEY
+            SecretId=stack.stripe_secret_id, SecretString=STRIPE_API_KEY
         )
 
 

@@ -137,8 +137,8 @@ def deployed_stack(name: str, environment: Mapping[str, str]) -> DeployedStack:
     [found] = cloudformation.describe_stacks(StackName=name)["Stacks"]
     outputs = {each["OutputKey"]: each["OutputValue"] for each in found["Outputs"]}
     parameters = {each["ParameterKey"]: each["ParameterValue"] for each in found["Parameters"]}
-    secrets = aws.client("secretsmanager")
-    stripe_key = str(secrets.get_secret_value(SecretId=parameters["StripeSecretArn"])["SecretString"]).strip()
+    resources, secrets = resources_of(cloudformation, name), aws.client("secretsmanager")
+    stripe_key = str(secrets.get_secret_value(SecretId=resources["stripe_secret_id"])["SecretString"]).strip()
     for key in (stripe_key, environment.get("STRIPE_SECRET_KEY", "sk_test_")):
         if not key.startswith(("sk_test_", "rk_test_")):
             raise CannotRun(f"{name} has a key that is not of Stripe's test mode: the tests move no real money")
@@ -149,10 +149,8 @@ def deployed_stack(name: str, environment: Mapping[str, str]) -> DeployedStack:
         jwt_issuer=parameters["JwtIssuer"],
         jwt_audience=parameters["JwtAudience"],
         jwt_key_file="",
-        **resources_of(cloudformation, name),
+        **resources,
         stripe_api_base=parameters["StripeApiBase"],
-        stripe_secret_arn=parameters["StripeSecretArn"],
-        stripe_webhook_secret_arn=parameters["StripeWebhookSecretArn"],
         page_url="",
         aws_log="",
         console_url="",

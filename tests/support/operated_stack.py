@@ -93,13 +93,7 @@ class OperatedStack:
         self._name = f"shop-{uuid4().hex[:8]}"
         self._offset_seconds = 0.0
         self._fifo = fifo
-        secret = clients("secretsmanager").create_secret(Name=self._name, SecretString=API_KEY)
-        parameters = {
-            "StripeApiBase": stripe_base,
-            "StripeSecretArn": secret["ARN"],
-            "RequiresActionSeconds": "43200",
-            "TermsVersion": "1",
-        }
+        parameters = {"StripeApiBase": stripe_base, "RequiresActionSeconds": "43200", "TermsVersion": "1"}
         described = [{"ParameterKey": name, "ParameterValue": value} for name, value in parameters.items()]
         self.mappings: list[dict[str, Any]] = []
         self.answers: dict[str, Any] = {
@@ -125,6 +119,8 @@ class OperatedStack:
                 attributes = {"FifoQueue": "true"} if is_fifo else {}
                 queue = self.sqs.create_queue(QueueName=name + ".fifo" * is_fifo, Attributes=attributes)
                 return str(queue["QueueUrl"])
+            case "AWS::SecretsManager::Secret":
+                return str(self._clients("secretsmanager").create_secret(Name=name, SecretString=API_KEY)["ARN"])
             case _:
                 return name
 

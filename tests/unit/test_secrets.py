@@ -4,10 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from threading import Event
 from typing import Any
+from unittest.mock import Mock
 
 import boto3
 import pytest
-from botocore.exceptions import ReadTimeoutError
+from botocore.exceptions import ClientError, ReadTimeoutError
 
 from onecharge.runtime.secrets import (
     MAX_AGE_SECONDS,
@@ -15,6 +16,7 @@ from onecharge.runtime.secrets import (
     RETRY_SECONDS,
     Secret,
     SecretUnavailable,
+    logged_as,
 )
 from tests.support.harness import PATIENCE_SECONDS
 
@@ -84,11 +86,24 @@ def test_a_thousand_refusals_read_a_secret_once(manager: SecretsManager) -> None
     assert manager.read == 3
 
 
-def test_a_secret_that_cannot_be_read_is_an_outage(manager: SecretsManager) -> None:
-    """Its error names neither the secret nor its value."""
-    secret = Secret(manager.client, "arn:aws:secretsmanager:us-east-1:123456789012:secret:none-abcdef")
+def test_a_secret_without_a_value_is_an_outage(manager: SecretsManager) -> None:
+    """As the template makes it, until a value is stored. The error names neither the secret nor its value."""
+    empty = manager.client.create_secret(Name="without a value")["ARN"]
+    secret = Secret(manager.client, empty)
     with pytest.raises(SecretUnavailable, match=r"^ResourceNotFoundException$"):
         secret.current()
+    manager.client.put_secret_value(SecretId=empty, SecretString="first")
+    manager.now += RETRY_SECONDS
+    assert secret.current() == "first"
+
+
+def test_a_read_that_aws_refuses_is_logged_with_its_code(manager: SecretsManager) -> None:
+    """boto3 raises ClientError for most of them, which says nothing."""
+    refusal = ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetSecretValue")
+    secret = Secret(Mock(**{"get_secret_value.side_effect": refusal}), manager.arn)
+    with pytest.raises(SecretUnavailable) as unavailable:
+        secret.current()
+    assert logged_as(unavailable.value) == "SecretUnavailable: AccessDeniedException"
 
 
 # ---------------------------------------------------------------- Secrets Manager hangs

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from onecharge.contract.events import EventType
+from ops.command_line import parser
 from tests.support.harness import load_intrinsics, load_template
 
 RESOURCES = load_template()["Resources"]
@@ -105,15 +106,10 @@ def test_every_table_that_grows_has_a_fuse() -> None:
 TEMPLATE = load_template()
 
 
-def test_there_are_nineteen_parameters_at_most() -> None:
-    """Each is read by everybody who deploys (docs/decisions.md)."""
-    assert len(TEMPLATE["Parameters"]) <= 19
-
-
-def test_what_has_no_default_is_asked_for_first() -> None:
-    """Who reads the template learns first what it needs."""
-    has_default = ["Default" in parameter for parameter in TEMPLATE["Parameters"].values()]
-    assert has_default == sorted(has_default)
+def test_enter_answers_every_question_of_a_guided_deployment() -> None:
+    """Each of at most twelve parameters has a default."""
+    assert len(TEMPLATE["Parameters"]) <= 12
+    assert [name for name, parameter in TEMPLATE["Parameters"].items() if "Default" not in parameter] == []
 
 
 @pytest.mark.parametrize("name", TEMPLATE["Parameters"])
@@ -128,7 +124,6 @@ def test_a_parameter_is_described_and_takes_no_nonsense(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
-        ("StripeSecretArn", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:shop/stripe-AbCdEf", "sk_test_1"),
         ("JwtIssuer", "https://example.eu.auth0.com/", "example.eu.auth0.com"),
         ("JwtAudience", "shop", ""),
         ("WebOrigin", "https://shop.example", "http://shop.example"),
@@ -139,16 +134,27 @@ def test_a_parameter_is_described_and_takes_no_nonsense(name: str) -> None:
     ],
 )
 def test_a_pattern_takes_what_is_meant(name: str, good: str, bad: str) -> None:
-    """Above all no key where its secret's ARN belongs: parameters are not secret."""
+    """And nothing that only looks like it."""
     pattern = TEMPLATE["Parameters"][name]["AllowedPattern"]
     assert re.fullmatch(pattern, good)
     assert not re.fullmatch(pattern, bad)
 
 
 def test_a_deployment_says_what_to_type_next() -> None:
-    """The first output: `ops check` with the stack's name."""
-    first = next(iter(TEMPLATE["Outputs"].values()))
-    assert "ops --stack ${AWS::StackName} check --yes" in first["Value"]
+    """The commands are the stack's own, with arguments that they take."""
+    commands = [each["Value"] for name, each in TEMPLATE["Outputs"].items() if name.startswith("Next")]
+    typed = [each.removeprefix("Sub ").replace("${AWS::StackName}", "shop") for each in commands]
+    named = RESOURCES["StripeSecret"]["Properties"]["Name"].removeprefix("Sub ").replace("${AWS::StackName}", "shop")
+    assert f"--secret-id {named} " in typed[0]
+    [webhook, check] = [parser().parse_args(each.split(" -m ops ")[1].split()) for each in typed[2:]]
+    assert (webhook.command, webhook.action, webhook.stack, webhook.yes) == ("webhook", "create", "shop", True)
+    assert (check.command, check.stack, check.yes) == ("check", "shop", True)
+
+
+def test_no_secret_has_a_value_in_the_template() -> None:
+    """Everybody who may read the stack would see it. Without one there is no version, an outage that backs off."""
+    secrets = [each["Properties"] for each in RESOURCES.values() if each["Type"] == "AWS::SecretsManager::Secret"]
+    assert [each.keys() & {"SecretString", "GenerateSecretString"} for each in secrets] == [set(), set()]
 
 
 def test_one_page_calls_the_api_from_a_browser() -> None:

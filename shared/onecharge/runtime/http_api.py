@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from onecharge.contract.events import CUSTOMER_ID_PATTERN, ORDER_ID_PATTERN
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.metrics import Alarm, Counts
-from onecharge.runtime.secrets import SecretUnavailable
+from onecharge.runtime.secrets import SecretUnavailable, logged_as
 
 JsonResponse = Response[dict[str, Any]]
 
@@ -318,7 +318,7 @@ class _ProblemResponses:
 
     def unavailable(self, error: Exception) -> Response[str]:
         """AWS does not answer: 503."""
-        extra = {"error": type(error).__name__, "correlation_id": self.correlation_id}
+        extra = {"error": logged_as(error), "correlation_id": self.correlation_id}
         self.logger.error("unavailable: AWS does not answer", extra=extra)
         detail = "The result is unknown. Retry, with the same Idempotency-Key if the request had one."
         return try_again(detail).response(self.correlation_id)

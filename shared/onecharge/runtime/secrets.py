@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from onecharge.runtime.aws import error_code
+
 if TYPE_CHECKING:
     from mypy_boto3_secretsmanager import SecretsManagerClient
 
@@ -28,7 +30,12 @@ REREAD_SECONDS = 30
 
 
 class SecretUnavailable(Exception):
-    """The secret cannot be read: an outage, or a missing permission. Its value is in no message."""
+    """The secret cannot be read: an outage, a missing permission, or no value yet. Its value is in no message."""
+
+
+def logged_as(error: Exception) -> str:
+    """The error in a log: its type, or AWS's code for it; never its text, but why a secret is unavailable."""
+    return f"SecretUnavailable: {error}" if isinstance(error, SecretUnavailable) else error_code(error)
 
 
 @dataclass(frozen=True)
@@ -92,5 +99,6 @@ class Secret:
             version = self._client.get_secret_value(SecretId=self._arn)
             return _Read(now, version["SecretString"].strip())
         except (BotoCoreError, ClientError) as error:
-            self._failure, self._retry_at = type(error).__name__, time() + RETRY_SECONDS
+            # Of a secret without a value, as after a first deployment, it is ResourceNotFoundException.
+            self._failure, self._retry_at = error_code(error), time() + RETRY_SECONDS
             raise SecretUnavailable(self._failure) from error

@@ -100,7 +100,9 @@ def test_the_stripe_key_is_the_one_that_was_named(operated: OperatedStack) -> No
         ({"stripe_key": "sk_test_environment"}, "sk_test_environment"),
         ({"stripe_key": "sk_test_environment", "stripe_key_secret": "other"}, "rk_test_other"),
     ):
-        requestor = Stack("shop", session, **given).stripe._requestor
+        stack = Stack("shop", session, **given)
+        stack.__dict__["_resources"] = operated.stack._resources
+        requestor = stack.stripe._requestor
         assert requestor.api_key == used
         assert requestor._options.base_addresses["api"] == operated.stack.parameter("StripeApiBase")
 

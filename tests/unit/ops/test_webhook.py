@@ -62,14 +62,15 @@ class WebhookStack:
 
     def __init__(self, stripe_base: str) -> None:
         self.secrets = boto3.client("secretsmanager")
-        self.secret_id = self.secrets.create_secret(Name="webhook", SecretString="later")["ARN"]
+        self.secret_id = self.secrets.create_secret(Name="webhook")["ARN"]
         self.admin = StandInAdmin(stripe_base)
         self.admin.reset()
         self.admin.restrict_api_key(KEY, ["webhook_write"])
         self.receiver = Receiver(lambda: Secret(self.secrets, self.secret_id).current())
-        self.parameters = {"StripeApiBase": stripe_base, "StripeWebhookSecretArn": self.secret_id}
+        self.parameters = {"StripeApiBase": stripe_base}
         session: Any = self
         self.stack = Stack("shop", session, stripe_key=KEY)
+        self.resources = self.stack.__dict__["_resources"] = {"StripeWebhookSecret": self.secret_id}
 
     def client(self, service: str, **_: Any) -> Any:
         """Of the caller's session."""
@@ -122,7 +123,7 @@ def shop(aws: None, stripe_base: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def test_a_dry_run_changes_nothing(shop: WebhookStack) -> None:
     """It says what would be done."""
     found = shop.run("create")
-    assert (found["status"], shop.endpoints, shop.secret) == (1, [], "later")
+    assert (found["status"], shop.endpoints, shop.stack.own_secret("StripeWebhookSecret")) == (1, [], "")
     assert "would create" in found["message"]
 
 
@@ -189,7 +190,7 @@ def test_another_endpoint_of_the_account_is_left_alone(shop: WebhookStack) -> No
 
 def test_a_secret_that_cannot_be_stored_leaves_no_endpoint(shop: WebhookStack) -> None:
     """Without its secret each of its events would be refused."""
-    shop.parameters["StripeWebhookSecretArn"] = "arn:aws:secretsmanager:us-east-1:123456789012:secret:none-abcdef"
+    shop.resources["StripeWebhookSecret"] = "arn:aws:secretsmanager:us-east-1:123456789012:secret:none-abcdef"
     with pytest.raises(Exception, match="ResourceNotFound"):
         shop.create()
     assert shop.endpoints == []
