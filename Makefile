@@ -27,7 +27,7 @@ pip_install = $(PY) -m pip --python $(1)/bin/python install --quiet --no-deps --
 .PHONY: help install local unit test e2e nightly check format lint types validate scan sbom openapi sam-local requirements clean
 
 USE := install demo local new
-PROVE := test nightly e2e parity specification simulate mutants experiments survival bench costs
+PROVE := test nightly e2e parity specification simulate mutants experiments survival bench
 help: ## Say what can be made: to use it, to change it, to prove it.
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' -v use=' $(USE) ' -v prove=' $(PROVE) ' ' \
 	  { part = index(use, " " $$1 " ") ? 1 : index(prove, " " $$1 " ") ? 3 : 2 } \

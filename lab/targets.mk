@@ -1,5 +1,5 @@
 # What only the reference has, included by the Makefile: it runs the demo, proves, compares, and makes copies.
-.PHONY: demo new record parity specification simulate mutants experiments survival bench costs
+.PHONY: demo new record parity specification simulate mutants experiments survival bench
 
 demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…]; KEEP=1 leaves it running.
 	@$(PY) -m local.demo $(call option,ORDERS,orders) $(call option,SEED,seed) $(call option,PORT,port) $(if $(KEEP),--keep)
@@ -26,11 +26,8 @@ survival: $(VENV)/.dev ## Show which designs survive which faults: onecharge and
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.survival $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(if $(WRITE),--write)
 
-bench: install $(VENV)/.dev $(VENV)/opt/.bench $(VENV)/opt/.dynamodb-local ## What a user pays and waits for, beside what people copy: five minutes [ROUNDS=8]; WRITE=1 keeps the results.
-	@PYTHONPATH=functions:shared:. $(PY) -m lab.speed $(call option,ROUNDS,rounds) $(if $(WRITE),--write)
-
-costs: $(VENV)/.dev ## Say what a million paid orders cost on AWS, beside the naive loop.
-	@PYTHONPATH=functions:shared:. $(PY) -m lab.costs
+bench: install $(VENV)/.dev $(VENV)/opt/.bench $(VENV)/opt/.dynamodb-local ## Compare times and AWS's bill with four designs that people copy: five minutes [ROUNDS=8].
+	@PYTHONPATH=functions:shared:. $(PY) -m lab.bench $(call option,ROUNDS,rounds)
 
 record: install $(VENV)/.dev $(VENV)/opt/.browser ## Record the console and the page for the README, from a stack that it starts.
 	@PYTHONPATH=functions:shared:. $(PY) -m tests.support.recording

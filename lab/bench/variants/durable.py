@@ -1,8 +1,7 @@
-"""A Lambda durable function: each order is a step, and all orders of a batch run at once (`context.map`).
+"""A Lambda durable function: each order is a step, and all orders of a batch run in parallel (`context.map`).
 
-As in the AWS Lambda Developer Guide, "Event source mappings with durable functions", and the AWS Durable Execution
-documentation, "Map" and "Step" (aws-durable-execution-sdk-python). A second delivery is a new execution, and charges
-again: "Lambda event source mappings (ESM) don't support idempotency at launch" (Developer Guide, "Idempotency").
+As in the AWS Lambda Developer Guide, "Event source mappings with durable functions". A second delivery is a new
+execution, and charges again: "Lambda event source mappings (ESM) don't support idempotency at launch" ("Idempotency").
 """
 
 import json
@@ -41,7 +40,7 @@ def process(context: DurableContext, record: dict[str, Any], index: int, records
 
 @durable_execution  # type: ignore[untyped-decorator]
 def handler(event: dict[str, Any], context: DurableContext) -> dict[str, Any]:
-    """Process the records at once; returns those that failed."""
+    """Process the records in parallel; returns those that failed."""
     charged: BatchResult[str] = context.map(event["Records"], process, name="orders")
     failed = [each.index for each in charged.failed()]
     return {"batchItemFailures": [{"itemIdentifier": event["Records"][index]["messageId"]} for index in failed]}

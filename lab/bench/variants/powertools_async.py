@@ -1,8 +1,7 @@
-"""The Powertools worker of local/usual/, with the batch processor that runs the records of a batch at once.
+"""The Powertools worker of local/usual/ with the asynchronous batch processor ("Processing messages asynchronously").
 
-Powertools for AWS Lambda (Python), "Batch Processing", section "Processing messages asynchronously". The idempotency
-utility takes no coroutine (aws-powertools/powertools-lambda-python issue 4483: boto3 is synchronous). So the
-asynchronous processor runs the idempotent function on the threads of `asyncio.to_thread`.
+The idempotency utility takes no coroutine (aws-powertools/powertools-lambda-python issue 4483), so the idempotent
+function runs on the threads of `asyncio.to_thread`.
 """
 
 import asyncio

@@ -7,9 +7,7 @@ from typing import Any
 
 import boto3
 
-PRICES = {"mug": 1250, "postcard": 199}
-"""In cents, euro."""
-
+PRICES_MINOR = {"mug": 1250, "postcard": 199}
 dynamodb = boto3.client("dynamodb")
 sqs = boto3.client("sqs")
 
@@ -21,7 +19,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     order_id = f"ord_{uuid.uuid4().hex}"
     order = {
         "order_id": order_id,
-        "amount_minor": sum(each["quantity"] * PRICES[each["sku"]] for each in body["items"]),
+        "amount_minor": sum(each["quantity"] * PRICES_MINOR[each["sku"]] for each in body["items"]),
         "currency": body["currency"],
         "payment_method": body["payment_method"],
     }
