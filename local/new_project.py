@@ -1,10 +1,6 @@
-"""`make new`: copies this project as the start of a shop of its own, without history, lab/ and documents about itself.
-
-The Python package keeps its name.
-"""
+"""`make new`: copies this project as the start of your own shop, without history, lab/ and documents about itself."""
 
 import argparse
-import posixpath
 import re
 import shutil
 import subprocess
@@ -55,14 +51,14 @@ def in_the_copy(path: str, text: str, name: str) -> str:
 
 
 def without_what_is_gone(path: str, markdown: str, folder: Path) -> str:
-    """Returns the document without paragraphs, table rows and list items that link to a file, or name a `make` command,
-    that the copy in the folder does not have.
+    """Returns the document without paragraphs, rows and list items that link to a file, or name a `make` command, which
+    the copy does not have.
     """
     targets = set(re.findall(r"(?m)^([a-z][a-z0-9-]*):", (folder / "Makefile").read_text()))
 
     def is_gone(link: str) -> bool:
         target = link.partition("#")[0]
-        return "://" not in link and not (folder / posixpath.dirname(path) / target).exists()
+        return "://" not in link and not ((folder / path).parent / target).exists()
 
     def names_it(text: str) -> bool:
         links, commands = re.findall(r"\]\((.+?)\)", text), re.findall(r"`make ([a-z0-9-]+)", text)
@@ -82,7 +78,8 @@ def make_project(folder: Path, name: str) -> None:
         shutil.copy(PROJECT / path, target)
         if b"\0" not in (content := target.read_bytes()):
             target.write_text(in_the_copy(path, content.decode(), name))
-    (folder / "README.md").write_text(README.read_text().replace(NAME, name))
+    # In a path, it is the Python package.
+    (folder / "README.md").write_text(re.sub(rf"(?<!/){NAME}", name, README.read_text()))
     for document in folder.rglob("*.md"):
         path = document.relative_to(folder).as_posix()
         document.write_text(without_what_is_gone(path, document.read_text(), folder))
@@ -103,17 +100,16 @@ def commit(folder: Path) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make new", description=__doc__)
-    for option in ("--dir", "--name"):
-        parser.add_argument(option, required=True)
+    parser.add_argument("--dir", required=True)
+    parser.add_argument("--name", required=True)
     options = parser.parse_args()
     folder = Path(options.dir).resolve()
     if reason := refusal(folder, options.name):
         print(f"{reason}. Nothing was written.", file=sys.stderr)
         return 2
     make_project(folder, options.name)
-    left = commit(folder)
     print(f"{options.name} is in {folder}: try `make local` there. README.md says where to change it.")
-    if left:
+    if left := commit(folder):
         print(f"But {left}")
     return 0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from local.new_project import commit, make_project, refusal
+from local.new_project import README, commit, make_project, refusal
 from local.project_files import PROJECT
 
 MADE = "corner-shop"
@@ -36,7 +36,10 @@ def test_a_copy_misses_nothing(made: Path) -> None:
 
 def test_customers_see_its_name(made: Path) -> None:
     """The README and the page have it; the Python package keeps its own."""
-    assert (made / "README.md").read_text().startswith(f"# {MADE}\n")
+    readme = (made / "README.md").read_text()
+    assert readme.startswith(f"# {MADE}\n")
+    assert "(shared/onecharge/payments/charge.py)" in readme
+    assert readme.count("\n") == README.read_text().count("\n"), "it links to something that is not copied"
     assert 'SHOP = "Corner shop"' in (made / "web/words.js").read_text()
     assert "from onecharge.contract" in (made / "functions/orders_api/place_order.py").read_text()
 
