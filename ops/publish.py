@@ -1,7 +1,4 @@
-"""Publish an order's rows again: they are touched, so their streams emit them. Consumers ignore duplicates.
-
-For changes that publish_events has skipped. republish sends refund requests again.
-"""
+"""Publish an order's rows again, as after a skipped record: a touch makes their streams emit them. Twice is harmless."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -16,16 +13,18 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    order_id, one = order_id_of_reference(stack, arguments.order), {":one": {"N": "1"}}
+    order_id = order_id_of_reference(stack, arguments.order)
+    # Of OrderRefunds only inserts are published: republish sends refund requests again.
     tables = ("OrdersTable", "PaymentsTable", "RefundsTable")
     rows = [(table, item) for table in tables for item in items_of(stack, table, order_id)]
     for table, item in rows if arguments.yes else ():
-        name, key = stack.resource(table), {each: item[each] for each in ("order_id", "refund_id") if each in item}
-        add, exists = "ADD touches :one", "attribute_exists(order_id)"
         stack.dynamodb.update_item(
-            TableName=name, Key=key, UpdateExpression=add, ConditionExpression=exists, ExpressionAttributeValues=one
+            TableName=stack.resource(table),
+            Key={name: item[name] for name in ("order_id", "refund_id") if name in item},
+            UpdateExpression="ADD touches :one",
+            ConditionExpression="attribute_exists(order_id)",
+            ExpressionAttributeValues={":one": {"N": "1"}},
         )
-    done = "touched" if arguments.yes else "dry run: --yes touches them"
-    status = ExitStatus.OK if rows and arguments.yes else ExitStatus.FOUND
-    found = [{"table": table} for table, _ in rows]
-    return Report({"rows": found}, [Table.of(f"rows of {order_id} ({done})", "table", found)], status)
+    found, is_done = [{"table": table} for table, _ in rows], bool(rows and arguments.yes)
+    title = f"rows of {order_id}, touched" if is_done else f"rows of {order_id}; --yes touches them"
+    return Report({"rows": found}, [Table.of(title, "table", found)], ExitStatus.OK if is_done else ExitStatus.FOUND)
