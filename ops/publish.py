@@ -1,4 +1,4 @@
-"""Publish an order's rows again, as after a skipped record: a touch makes their streams emit them. Twice is harmless."""
+"""Publish an order's rows again, if a record was skipped: a touch makes their streams emit them. Twice is safe."""
 
 from argparse import ArgumentParser, Namespace
 
