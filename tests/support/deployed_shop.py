@@ -96,7 +96,8 @@ class DeployedShop:
 
     def decided_status(self, order_id: str) -> str:
         """Once neither a payment nor a cancellation is under way."""
-        waits = ("PENDING", "CANCELING")
+        # A busy machine's 503 is a problem, whose `status` is no order's.
+        waits = ("PENDING", "CANCELING", "503")
         return eventually(lambda: str(self.get(order_id).json()["status"]), lambda status: status not in waits)
 
     def client_secret(self, order_id: str) -> str | None:
