@@ -126,7 +126,7 @@ OTHER_TESTS := tests --ignore=tests/unit $(wildcard lab/tests)
 UNIT := $(PY) -m pytest -q $(PARALLEL) $(UNIT_TESTS)
 # Files, and tests in them, are run alone; options, as `-k cancel`, choose among all unit tests.
 FILES_ASKED_FOR = $(wildcard $(foreach each,$(PYTEST_ARGS),$(firstword $(subst ::, ,$(each)))))
-unit: $(VENV)/.dev ## Run the unit tests, and see that they run 95 % of the lines: no emulator, no npm [PYTEST_ARGS=…: these alone].
+unit: $(VENV)/.dev ## Run the unit tests, and see that they run 95 % of the lines of functions and shared: no emulator, no npm [PYTEST_ARGS=…: these alone].
 	@$(if $(FILES_ASKED_FOR),$(PY) -m pytest -q,$(UNIT)) $(or $(PYTEST_ARGS),--cov)
 
 TEST_TOOLS := $(addprefix $(VENV)/opt/,.checks .dynamodb-local .browser)
