@@ -34,7 +34,8 @@ help: ## Say what can be made: to use it, to change it, to prove it.
 	  { parts[part] = parts[part] sprintf("  make %-14s %s\n", $$1, $$2) } \
 	  END { printf "Use it:\n%s\nChange it:\n%s\nProve it:\n%s", parts[1], parts[2], parts[3] }'
 
-install: $(VENV)/.local $(VENV)/opt/.emulator $(VENV)/opt/.sam ## Install what `make local` and a deployment need into .venv.
+install: $(VENV)/.made-at ## Install what `make local` and a deployment need into .venv.
+	@$(MAKE) --no-print-directory -j3 $(VENV)/.local $(VENV)/opt/.emulator $(VENV)/opt/.sam
 
 # A virtual environment works only where it was made, since its programs hold its path, and with the Python that made it.
 # In a checkout that was moved, or where another Python had made one, it is made anew, and all that is in it.
@@ -51,7 +52,7 @@ $(VENV)/.made-at:
 
 PIP_FAILED = { echo "not installed: pip says why above. If it could not reach its package index, run this again when it can."; exit 1; }
 
-# What is said while one of them is installed, which takes up to a minute.
+# What is said while one of them is installed.
 WHAT.local := the libraries of the functions and of our commands
 WHAT.dev := what the tests need
 WHAT.emulator := the AWS emulator
@@ -61,14 +62,14 @@ WHAT.sbom := what writes bills of materials
 
 # .venv has what the local run needs; tests and checks add what only they need.
 $(VENV)/.local $(VENV)/.dev: $(VENV)/.%: layers/requirements/%.txt $(VENV)/.made-at
-	@echo "• installing $(or $(WHAT.$*),$*) into .venv: up to a minute, once"
+	@echo "• installing $(or $(WHAT.$*),$*) into .venv, once: one to three minutes"
 	@$(call pip_install,$(VENV)) || $(PIP_FAILED)
 	@touch $@
 
 # The SAM CLI, the emulator and the scanners pin other versions of boto3: each has an environment of its own in .venv.
 
 $(VENV)/opt/.%: layers/requirements/%.txt $(VENV)/.made-at
-	@echo "• installing $(or $(WHAT.$*),$*) into .venv/opt/$*: up to a minute, once"
+	@echo "• installing $(or $(WHAT.$*),$*) into .venv/opt/$*, once: one to three minutes"
 	@$(PY) -m venv --clear --without-pip $(VENV)/opt/$* $(UNTRACED)
 	@$(call pip_install,$(VENV)/opt/$*) || $(PIP_FAILED)
 	@touch $@
@@ -180,12 +181,17 @@ sam-local: install ## Invoke every function with every sample event in a contain
 COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --universal --python-version 3.13 \
   --no-header --no-emit-index-url --no-annotate
 LINT_ALONE := cfn-lint jsonpatch jsonpointer mpmath networkx sympy
+# Types that the SAM CLI asks for, and does not import.
+TYPES_ALONE := boto3-stubs botocore-stubs types-s3transfer \
+  $(addprefix mypy-boto3-,apigateway ecr iam schemas secretsmanager signer sts xray)
 requirements: $(VENV)/.dev ## Pin the dependencies anew [UPGRADE=--upgrade].
 	@$(COMPILE) layers/requirements/libraries.in -o layers/libraries/requirements.txt
 	@$(COMPILE) layers/requirements/stripe.in -o layers/stripe/requirements.txt \
 	  $$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' layers/libraries/requirements.txt)
-	@$(COMPILE) layers/requirements/sam.in -o layers/requirements/sam.txt $(addprefix --no-emit-package ,$(LINT_ALONE))
+	@$(COMPILE) layers/requirements/sam.in -o layers/requirements/sam.txt \
+	  $(addprefix --no-emit-package ,$(LINT_ALONE) $(TYPES_ALONE))
 	@$(COMPILE) layers/requirements/sam-lint.in -c layers/requirements/sam.txt -o layers/requirements/sam-lint.txt \
+	  $(addprefix --no-emit-package ,$(TYPES_ALONE)) \
 	  $$(sed -n 's/^\([a-z0-9.-]*\)==.*/--no-emit-package \1/p' layers/requirements/sam.txt)
 	@for each in local dev bench checks emulator sbom; do test ! -f layers/requirements/$$each.txt || \
 	  $(COMPILE) layers/requirements/$$each.in -o layers/requirements/$$each.txt || exit 1; done
