@@ -12,7 +12,7 @@ from local.arguments import port as port_of
 from local.changes import contents, deploy_what_changes
 from local.given_stripe import GivenStripe
 from local.kept import FIRST_PORT, addresses, console_url, kept, ports_from
-from local.samples import write_environment
+from local.samples import open_to_sam_local
 from local.stack import PROJECT, Stack, running_stack
 from local.terminal import STOPPED, run_in_terminal
 from local.usual import deploy_usual_workers
@@ -23,7 +23,7 @@ _LAST_WORDS = """
 deployed in a second, web/ is served as it is. Ctrl-C stops all of it."""
 
 
-def serve(work_dir: Path, host: str, port: int, console: Console) -> int:
+def serve(work_dir: Path, port: int, console: Console) -> int:
     """Keep the stack up until somebody stops it."""
     started, stack_json = time.monotonic(), work_dir / "stack.json"
 
@@ -37,7 +37,6 @@ def serve(work_dir: Path, host: str, port: int, console: Console) -> int:
         deployed = contents(PROJECT)
         with running_stack(
             work_dir=work_dir,
-            host=host,
             stripe=given,
             webhooks_by_themselves=True,
             page_port=page_port,
@@ -47,8 +46,7 @@ def serve(work_dir: Path, host: str, port: int, console: Console) -> int:
             if given is None:
                 deploy_usual_workers(stack)
             _warm_up(stack)
-            with kept(stack, stack_json):
-                write_environment(stack, work_dir / "env.json")
+            with kept(stack, stack_json), open_to_sam_local(stack, work_dir):
                 console.print(f"\n[bold]onecharge is running[/]. It started in {time.monotonic() - started:.0f} s.\n")
                 console.print(addresses(stack, stack_json), markup=False, highlight=False, soft_wrap=True)
                 console.print(_LAST_WORDS, markup=False, highlight=False, soft_wrap=True)
@@ -66,10 +64,9 @@ def _warm_up(stack: Stack) -> None:
 def main() -> int:
     parser = Arguments(prog="make local", description=__doc__)
     parser.add_argument("--work-dir", type=Path, default=PROJECT / ".local")
-    parser.add_argument("--host", default="127.0.0.1", help="172.17.0.1 for the containers of `sam local invoke`")
     parser.add_argument("--port", type=port_of, default=FIRST_PORT, help="the console's; the shop has the next one")
     options = parser.parse_args()
-    code = run_in_terminal(lambda console: serve(options.work_dir.resolve(), options.host, options.port, console))
+    code = run_in_terminal(lambda console: serve(options.work_dir.resolve(), options.port, console))
     # It ends in no other way.
     return 0 if code == STOPPED else code
 

@@ -101,7 +101,8 @@ class Sam:
         # A new file: the built one is linked to those of other runs.
         template = self.build_dir / "deployed.yaml"
         built = (self.build_dir / "template.yaml").read_text()
-        template.write_text(with_defaults(built, given, emulator.endpoint_url))
+        template.write_text(with_defaults(built, given))
+        (self.build_dir / "invoke.yaml").write_text(for_sam_local(with_defaults(built, given)))
         self._run(
             "deploy",
             ["--template-file", str(template)],
@@ -157,18 +158,24 @@ def digest(project: Path, *names: str) -> str:
     return content.hexdigest()[:16]
 
 
-def with_defaults(built: str, given: Mapping[str, str], endpoint_url: str) -> str:
-    """A shim: `sam local invoke`, and SAM's transform in the emulator, resolve parameters with their defaults. So the
-    given values become the defaults.
+def with_defaults(built: str, given: Mapping[str, str]) -> str:
+    """A shim: the given values become the defaults, which are all that `sam local invoke` sees of parameters, and SAM's
+    transform in the emulator.
 
     Args:
         built: a template as `sam build` writes it, without YAML's short forms of CloudFormation's functions.
-        endpoint_url: of AWS, for `sam local invoke`, which gives functions only the variables that a template declares.
     """
     template = yaml.safe_load(built)
-    template["Globals"]["Function"]["Environment"]["Variables"]["AWS_ENDPOINT_URL"] = endpoint_url
     for name, value in given.items():
         template["Parameters"][name]["Default"] = value
+    return yaml.safe_dump(template, sort_keys=False)
+
+
+def for_sam_local(built: str) -> str:
+    """Declares what env.json sets: `sam local invoke` sets no other variables, and else takes the caller's account."""
+    template = yaml.safe_load(built)
+    variables = ("AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN", *CREDENTIALS)
+    template["Globals"]["Function"]["Environment"]["Variables"].update(dict.fromkeys(variables, "set by env.json"))
     return yaml.safe_dump(template, sort_keys=False)
 
 

@@ -17,6 +17,7 @@ from local.processes import StartupError, free_port, running, tail
 
 REGION = "us-east-1"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": REGION}
+_HOST = "127.0.0.1"
 _START_SECONDS = 60
 _ENFORCING_EMULATOR = Path(__file__).with_name("enforcing_emulator.py")
 PERMISSIONS_LOG = "permissions.jsonl"
@@ -51,22 +52,22 @@ class Emulator:
 
 
 @contextmanager
-def running_emulator(*, python: Path, work_dir: Path, host: str = "127.0.0.1") -> Iterator[Emulator]:
-    """An empty AWS on a free port of the host, for as long as the block lasts; `python` has ministack installed.
+def running_emulator(*, python: Path, work_dir: Path) -> Iterator[Emulator]:
+    """An empty AWS on a free port of this machine, for as long as the block lasts; `python` has ministack installed.
 
     Raises:
         StartupError: it ended, or did not answer within a minute; says what its log says.
     """
-    port = free_port(host)
+    port = free_port(_HOST)
     log = work_dir / "aws.log"
-    endpoint_url = f"http://{host}:{port}"
+    endpoint_url = f"http://{_HOST}:{port}"
     permissions_log = work_dir / PERMISSIONS_LOG
     permissions_log.write_text("")
     # -P: the modules beside the script are not the emulator's to import.
     command = [str(python), "-P", str(_ENFORCING_EMULATOR)]
     with (
         _scratch_folder(work_dir / "tmp") as scratch,
-        running(command, env=_environment(host, port, scratch, permissions_log), log=log, cwd=work_dir) as process,
+        running(command, env=_environment(port, scratch, permissions_log), log=log, cwd=work_dir) as process,
     ):
         deadline = time.monotonic() + _START_SECONDS
         while not _is_healthy(endpoint_url):
@@ -87,17 +88,16 @@ def _scratch_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _environment(host: str, port: int, scratch: Path, permissions_log: Path) -> Mapping[str, str]:
+def _environment(port: int, scratch: Path, permissions_log: Path) -> Mapping[str, str]:
     """Only what it needs: its Lambdas inherit it, and must not find this development environment."""
     return {
         "PATH": os.defpath,
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
-        "BIND_HOST": host,
-        "MINISTACK_HOST": host,
+        "BIND_HOST": _HOST,
+        "MINISTACK_HOST": _HOST,
         "GATEWAY_PORT": str(port),
-        # Functions reach it where it is bound, which is not 127.0.0.1 when containers are to reach it too.
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ENDPOINT_URL": f"http://{_HOST}:{port}",
         # IAM is enforced, and each function gets the credentials of its own role.
         "AUTH": "true",
         "PERMISSIONS_LOG": str(permissions_log),

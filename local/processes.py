@@ -44,9 +44,7 @@ def free_ports(host: str, ports: Sequence[int]) -> Iterator[int]:
                 probe.bind((host, port))
         except OSError as reason:
             if reason.errno != errno.EADDRINUSE:
-                raise StartupError(
-                    f"HOST={host} is no address of this machine ({reason.strerror}); `ip address` lists those that are"
-                ) from None
+                raise StartupError(f"{host} is no address of this machine ({reason.strerror})") from None
         else:
             yield port
     raise StartupError(f"no port of {host} is free: tried {min(ports)} to {max(ports)}")

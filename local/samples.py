@@ -1,10 +1,13 @@
-"""The expected response to each sample event in events/, in the order in which one depends on the other."""
+"""The sample events in events/: the expected response to each, and `sam local invoke` with them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from local.bridge import open_to_containers
+from local.emulator import CREDENTIALS
 from local.stack import PROJECT, Stack
 
 _ALL_DONE: Mapping[str, Any] = {"batchItemFailures": []}
@@ -25,7 +28,8 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "refund_succeeded": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-5cbbdad1513f"}]},
     },
 }
-"""For each function and sample: the HTTP status, or what the handler returns."""
+"""For each function and sample: the HTTP status, or what the handler returns. In the order in which one depends on the
+other."""
 
 
 _SAMPLED_TABLES = {
@@ -58,10 +62,18 @@ def deployed_environment(functions: list[dict[str, Any]], logical_id: str) -> di
     return environment | _SAMPLED_TABLES if logical_id == "PublishEventsFunction" else environment
 
 
-def write_environment(stack: Stack, path: Path) -> None:
-    """The file for `--env-vars`: what the deployed functions have."""
+@contextmanager
+def open_to_sam_local(stack: Stack, work_dir: Path) -> Iterator[None]:
+    """While the block lasts, `sam local invoke` finds the stack: by its addresses for containers, in env.json."""
     functions = stack.aws.client("lambda").list_functions()["Functions"]
     environment = {
         logical_id_of(function): deployed_environment(functions, logical_id_of(function)) for function in SAMPLES
     }
-    path.write_text(json.dumps(environment, indent=2))
+    for variables in environment.values():
+        variables.update({**CREDENTIALS, "AWS_SESSION_TOKEN": "", "AWS_ENDPOINT_URL": stack.aws_endpoint_url})
+    written = json.dumps(environment, indent=2)
+    with open_to_containers([stack.aws_endpoint_url, stack.stripe_api_base]) as addresses:
+        for here, there in addresses.items():
+            written = written.replace(here, there)
+        (work_dir / "env.json").write_text(written)
+        yield

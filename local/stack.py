@@ -17,7 +17,7 @@ from local.given_stripe import STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET, GivenStrip
 from local.http_api_routes import create_routes
 from local.issuer import CLIENT_ID, Issuer, running_issuer
 from local.page import running_page
-from local.processes import StartupError, free_port, running
+from local.processes import StartupError, running
 from stripe_standin.admin import StandInAdmin
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -109,7 +109,6 @@ def running_stack(
     work_dir: Path,
     project: Path = PROJECT,
     stripe: GivenStripe | None = None,
-    host: str = "127.0.0.1",
     seed: int = 0,
     messaging: str = "standard",
     webhooks_by_themselves: bool = False,
@@ -122,7 +121,6 @@ def running_stack(
     Args:
         work_dir: takes the build, the logs and all that is temporary.
         stripe: a Stripe that is there already; without one, a stand-in is started.
-        host: 127.0.0.1, or the address at which the containers of `sam local` reach this machine.
         messaging: standard or fifo, as the template's parameter.
         webhooks_by_themselves: whether the stand-in delivers each event as it happens; else a test delivers them.
         page_port: of the customer's page; 0 takes any.
@@ -132,26 +130,23 @@ def running_stack(
     Raises:
         StartupError: a part did not come up; says which and why.
     """
-    free_port(host)  # Says so at once if there is no such address here.
     work_dir.mkdir(parents=True, exist_ok=True)
     forget_aws_account(os.environ)
     # Nothing here is reached through a proxy; every HTTP client of ours looks at these.
     for name in ("NO_PROXY", "no_proxy"):
-        os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1", "localhost", host)))
+        os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1", "localhost")))
     tools = PROJECT / ".venv"
     sam = Sam(tools / "opt/sam/bin/sam", Path(sys.executable), project, work_dir)
     with ExitStack() as parts:
         if stripe is None:
             on_progress("starting the Stripe stand-in")
-            stripe = parts.enter_context(_running_standin(host, seed))
+            stripe = parts.enter_context(_running_standin(seed))
         is_standin = stripe.is_standin()
         page_server = parts.enter_context(ThreadingHTTPServer(("127.0.0.1", page_port), BaseHTTPRequestHandler))
         page_origin = f"http://127.0.0.1:{page_server.server_port}"
         issuer = parts.enter_context(running_issuer(work_dir))
         on_progress("starting the AWS emulator")
-        emulator = parts.enter_context(
-            running_emulator(python=tools / "opt/emulator/bin/python", work_dir=work_dir, host=host)
-        )
+        emulator = parts.enter_context(running_emulator(python=tools / "opt/emulator/bin/python", work_dir=work_dir))
         on_progress("building the functions and the layers (sam build): a minute at first, then what has changed")
         sam.build()
         on_progress("deploying template.yaml to the emulator (sam deploy)")
@@ -211,8 +206,8 @@ def running_stack(
 
 
 @contextmanager
-def _running_standin(host: str, seed: int) -> Iterator[GivenStripe]:
-    command = [sys.executable, "-m", "stripe_standin", "--host", host, "--seed", str(seed)]
+def _running_standin(seed: int) -> Iterator[GivenStripe]:
+    command = [sys.executable, "-m", "stripe_standin", "--seed", str(seed)]
     with running(command, env=os.environ, log=None, cwd=PROJECT) as process:
         line = process.stdout.readline() if process.stdout else ""
         if not line:

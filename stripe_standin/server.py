@@ -4,6 +4,7 @@ import base64
 import binascii
 import json
 import random
+import re
 import socket
 import threading
 import time
@@ -203,12 +204,14 @@ class _Handler(BaseHTTPRequestHandler):
     def parse_request(self) -> bool:
         """Refuse a page of another site, which is in the browser of whoever runs this, on the same machine.
 
-        DNS rebinding sends the site's own name as the Host. A form, or fetch without CORS, sends its Origin.
+        DNS rebinding sends the site's own name as the Host, never an address. A form, or fetch without CORS, sends its
+        Origin.
         """
         if not super().parse_request():
             return False
         host, is_of_admin = self.headers.get("Host", ""), urlsplit(self.path).path.startswith(ADMIN_PREFIX)
-        if host.partition(":")[0] not in self.standin.hosts:
+        name = host.partition(":")[0]
+        if name not in self.standin.hosts and not re.fullmatch(r"[0-9.]+", name):
             self.send_error(403, "Another Host", "Start the stand-in with --host and the name that you call it by.")
         elif is_of_admin and self.headers.get("Origin", f"http://{host}") != f"http://{host}":
             self.send_error(403, "Another Origin")

@@ -104,16 +104,13 @@ def test_a_build_that_fails_says_what_to_do(project: Path, sentence: str, advice
 
 
 def test_the_emulator_gets_the_given_values_as_defaults() -> None:
-    """SAM's transform sees only these there. All else stays but AWS's address, so what is deployed is the template."""
-    variables = {"LEVEL": "x"}
+    """SAM's transform sees only these there. All else stays, so what is deployed is the template."""
     built = {
         "AWSTemplateFormatVersion": "2010-09-09",
-        "Globals": {"Function": {"Environment": {"Variables": variables}}},
         "Parameters": {"Profile": {"Type": "String", "Default": "live"}, "LogLevel": {"Type": "String"}},
         "Resources": {"A": {"Type": "B", "Properties": {"C": {"Ref": "Profile"}}}},
     }
-    deployed = yaml.safe_load(with_defaults(yaml.safe_dump(built), {"Profile": "local"}, "http://x"))
-    assert deployed["Globals"]["Function"]["Environment"]["Variables"].pop("AWS_ENDPOINT_URL") == "http://x"
+    deployed = yaml.safe_load(with_defaults(yaml.safe_dump(built), {"Profile": "local"}))
     assert deployed["Parameters"].pop("Profile") == {"Type": "String", "Default": "local"}
     assert deployed == {**built, "Parameters": {"LogLevel": {"Type": "String"}}}
 
