@@ -14,8 +14,12 @@ VENV := .venv
 PY := $(VENV)/bin/python
 # `sam build` looks for python3.13 on PATH; the environments' own one is always the right one.
 export PATH := $(CURDIR)/$(VENV)/bin:$(CURDIR)/$(VENV)/opt/sam/bin:$(value PATH)
-# Nothing that the shell holds changes what runs here: no other Python code, no other encoding.
+# Nothing that the shell holds changes what runs here: no AWS profile, no other Python code, no other encoding.
 unexport PYTHONPATH PYTHONHOME PYTHONIOENCODING PIP_USER PIP_TARGET PIP_PREFIX
+# But the tests of a deployed stack use the shell's AWS account.
+ifeq ($(filter e2e,$(MAKECMDGOALS)),)
+unexport $(filter AWS_%,$(.VARIABLES))
+endif
 export PYTHONUTF8 := 1
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
