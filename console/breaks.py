@@ -28,9 +28,11 @@ from onecharge.orders.ids import order_id_of
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.charge_rows import payment_of
+from onecharge.payments.charge_rules import KEY_AGES_SECONDS
 from onecharge.runtime.dynamodb import to_item
 from ops.connection import Stack
 from ops.errors import Problem
+from ops.release import Blocked, Release
 from stripe_standin.faults import Fault
 
 _PATIENCE_SECONDS = 20
@@ -126,7 +128,7 @@ class LocalBreaks:
             self._pressed.append((at, order_id, chosen))
             return chosen.says, order_id
         key = str(uuid4())
-        order_id = order_id_of(_CUSTOMER, key)
+        order_id = order_id_of(self.ops.shop, _CUSTOMER, key)
         self._pressed.append((time.time(), order_id, chosen))
         chosen.do(self, order_id)
         self._place(key)
@@ -283,7 +285,7 @@ class LocalBreaks:
 
         The order is a day older by then: Stripe keeps a key for 24 hours, as the protocol assumes, and to forget the
         key of a younger order would break that assumption, not the protocol. No message is under way, which would still
-        have the younger time.
+        have the younger time. The order is held then.
         """
         order = self._stored(order_id)
         if order is None or order.status in WAITING or not self._wait(self._is_queue_empty):
@@ -299,8 +301,11 @@ class LocalBreaks:
             UpdateExpression="SET placed_at = :at",
             ExpressionAttributeValues=to_item({":at": placed_at}),
         )
-        keys = [payment.request.create_key(each) for each in range(payment.generation + 1)]
-        for key in (*keys, payment.confirm_key):
+        shop = self.ops.shop
+        for key in (
+            *(payment.create_key(shop, each) for each in range(len(KEY_AGES_SECONDS))),
+            payment.confirm_key(shop),
+        ):
             self.stack.stripe.delete_keys(key)
         self.delete_row(order_id)
 
@@ -312,6 +317,16 @@ class LocalBreaks:
         for worker in self.usual_workers:
             worker.forget(self.stack.aws, order_id)
         self._send(self._message(order_id))
+
+    @_button("release", "Release it", of_order=True)
+    def release(self, order_id: str) -> None:
+        """Does what `python -m ops release ORDER --yes` does for an order that is held: it looks at Stripe first."""
+        release = Release.of(self.ops, is_dry_run=False)
+        row = release.named(order_id)
+        try:
+            release.release(row, release.look([row]))
+        except Blocked as blocked:
+            raise Problem(str(blocked)) from None
 
     @_button("webhook", "Deliver webhooks twice, late", of_order=True)
     def late_webhooks(self, order_id: str) -> None:

@@ -1,6 +1,6 @@
 """The ten experiments: what to look for in an order's timeline, and which rule of docs/protocol.md it shows.
 
-Each button of breaks.py but the refund belongs to one of them.
+Each button of breaks.py but the refund belongs to one of them. The rules are the steps in docs/protocol.md.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ EXPERIMENTS = (
         "“id stored before the confirm”. From here on every worker finds this PaymentIntent, and no other. Read the "
         "timeline from left to right: one conditional write stores the order, the stream publishes it, a worker claims "
         "the row, creates a PaymentIntent, stores its id, confirms, finalizes.",
-        "Rule 2: the id is stored before any money can move.",
+        "Store the id: before this nothing can be charged.",
     ),
     Experiment(
         2,
@@ -41,7 +41,7 @@ EXPERIMENTS = (
         "lease waits for its end; one that comes later is deleted. Neither sends a request to Stripe. For a new order "
         "Stripe answers slowly, so deliveries overlap as they do under load: get, charge, put reads that the order is "
         "unpaid before the other delivery has stored the payment, and charges again.",
-        "Rule 1: one conditional write claims an attempt, and returns the row if it fails.",
+        "Claim: one conditional write, and a refused condition returns the row.",
     ),
     Experiment(
         3,
@@ -49,7 +49,7 @@ EXPERIMENTS = (
         ("lose",),
         "a confirm with “no answer”, and beside it CHARGED: Stripe has charged, and we do not know it. The SDK sends "
         "the confirm once more under the same key, and the response is violet: Stripe replays it.",
-        "Rule 4: an attempt has one key, and a replay is followed by a retrieve.",
+        "Confirm: an attempt has one key, and after a replay the PaymentIntent is retrieved.",
     ),
     Experiment(
         4,
@@ -58,7 +58,7 @@ EXPERIMENTS = (
         "the released lease, the wait in the queue, and in the next delivery a retrieve that shows “succeeded”, unless "
         "a webhook came first. From now on Stripe replays the 500, so sending the request again under the same key "
         "never helps; another key would charge twice in a design that creates and confirms in one request.",
-        "Rule 3: the PaymentIntent's present status decides.",
+        "Decide: by the PaymentIntent's status.",
         _NOTHING_STORED,
     ),
     Experiment(
@@ -68,7 +68,7 @@ EXPERIMENTS = (
         "the blue bar, which is the lease. It goes on after the worker is dead, since the row was not released. Then "
         "the lease expires, and the message is visible again with receive count 2. The next worker retrieves the "
         "PaymentIntent, and finalizes without a confirm. This takes 90 seconds.",
-        "The idea behind rule 1: a worker that dies leaves its message in the queue, and its lease ends by itself.",
+        "Claim: a worker that dies leaves its message in the queue, and its lease ends by itself.",
         _NOTHING_STORED,
     ),
     Experiment(
@@ -76,28 +76,28 @@ EXPERIMENTS = (
         "Stripe is down",
         ("down",),
         "the growing waits: 2 to 4 seconds, 4 to 8, and so on, at most 15 minutes. Place more orders meanwhile: the "
-        "list counts them as waiting and none as lost, and each is PAID some seconds after the minute. An outage of a "
-        "day would send nothing to the DLQ.",
-        "The table of responses: a 503 means RETRY.",
+        "list counts them as waiting and none as lost, and each is PAID some seconds after the minute. Even a longer "
+        "outage sends nothing to the DLQ; after 22 hours an order is held.",
+        "Confirm: after any other response the worker releases its lease and backs off.",
     ),
     Experiment(
         7,
         "Stripe forgets the keys",
-        ("day",),
-        "a create that is new, and after it a search and a retrieve, before an id is stored: neither a row nor a key "
-        "leads to the charge any more. They find the PaymentIntent that succeeded; the new one is never confirmed. If "
-        "Stripe forgot a key within minutes, and our row were lost as well, the order would be charged twice: no "
-        "button does that, since it would break an assumption that the protocol names.",
-        "Rule 2: once the order is 22 hours old, every create is followed by a lookup.",
+        ("day", "release"),
+        "“held”, in red: neither a row nor a key leads to the charge any more, so nothing is created, and the message "
+        "is deleted. Then press “Release it”: the command lists Stripe's PaymentIntents, finds the one that succeeded, "
+        "and stores it. If Stripe forgot a key within minutes, and our row were lost as well, the order would be "
+        "charged twice: no button does that, since it would break an assumption that the protocol names.",
+        "Create: only within 22 hours, while Stripe is bound to remember the order's key.",
         _ROWS_LOST,
     ),
     Experiment(
         8,
         "The payment row is deleted",
         ("row",),
-        "a claim that is granted, as for a new order, then a create that is replayed (violet) by the generation's key, "
-        "and a retrieve that shows “succeeded”.",
-        "Rule 2: every worker derives the same generation, and so the same key.",
+        "for an order that is younger than a day, a claim that is granted, as for a new one, then a create that is "
+        "replayed (violet) by the order's key, and a retrieve that shows “succeeded”.",
+        "Create: every worker begins with the same key.",
         _ROWS_LOST,
     ),
     Experiment(
@@ -106,7 +106,7 @@ EXPERIMENTS = (
         ("webhook", "dlq"),
         "webhooks that change nothing: an event is a hint, after which row and PaymentIntent are compared. A message "
         "that is redriven from the DLQ is one more duplicate, and is refused.",
-        "Rule 5: webhooks and the reconciler write on the row's revision.",
+        "Stripe's later word: webhooks and the reconciler write on the row's revision.",
         "Powertools' record expires after an hour by default: a message that is redriven later charges again.",
     ),
     Experiment(

@@ -20,8 +20,7 @@ _VERBS = {
     "POST /v1/payment_intents/{id}/confirm": "confirm",
     "POST /v1/payment_intents/{id}/cancel": "cancel",
     "GET /v1/payment_intents/{id}": "retrieve",
-    "GET /v1/payment_intents/search": "search",
-    "GET /v1/payment_intents": "list",
+    "GET /v1/disputes": "list disputes",
     "POST /v1/refunds": "refund",
     "GET /v1/refunds": "list refunds",
 }
@@ -123,5 +122,8 @@ def by_order(lines: Iterable[Line]) -> dict[str, list[Line]]:
     return found
 
 
-ENDS = frozenset({"payment finalized", "payment not finished", "write refused: lease lost, or cancellation requested"})
+HELD = "payment held: an operator releases it"
+ENDS = frozenset(
+    {"payment finalized", "payment not finished", HELD, "write refused: lease lost, or cancellation requested"}
+)
 """The last line of a delivery that has claimed the row."""

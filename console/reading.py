@@ -3,6 +3,7 @@
 A page asks every second or two, and several pages may be open: what was read a moment ago is shared.
 """
 
+import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,8 +18,9 @@ from console.lines import FILTER, Line, by_order, line_of
 from console.tally import Seen, Stored
 from console.timeline import Timeline, timeline
 from console.why import why_once
+from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.states import OrderStatus
-from onecharge.payments.stripe_objects import order_id_of
+from onecharge.payments.payment_intents import metadata_of
 from onecharge.runtime.dynamodb import from_item, read_items
 from ops.connection import Stack
 from ops.facts import Surroundings, gather, surroundings
@@ -118,8 +120,9 @@ class Reader:
         for number, each in enumerate(listed.auto_paging_iter()):
             if number >= CHARGES_MAX:
                 return found, False
-            order_id = order_id_of(each)
-            if each.status == "succeeded" and order_id:
+            metadata = metadata_of(each)
+            order_id, is_ours = metadata.get("order_id", ""), metadata.get("shop") == self.stack.shop
+            if each.status == "succeeded" and is_ours and re.match(ORDER_ID_PATTERN, order_id):
                 found.append(order_id)
         return found, True
 

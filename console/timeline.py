@@ -15,7 +15,7 @@ from enum import StrEnum
 from string import ascii_uppercase
 from typing import Any
 
-from console.lines import DUPLICATE, ENDS, LEASED, STRIPE_REQUEST, TIMED_OUT, Line
+from console.lines import DUPLICATE, ENDS, HELD, LEASED, STRIPE_REQUEST, TIMED_OUT, Line
 from ops.story import CONFIRM, REFUND, Event, Story
 
 CUSTOMER, ORDERS, QUEUE, STRIPE = "customer", "order service", "queue", "Stripe"
@@ -41,7 +41,9 @@ _LANES = {
     "refund_charge": REFUNDS,
     "republish": QUEUE,
 }
-_PLACED, _CLAIMED = "order placed", "payment claimed"
+_PLACED, _CLAIMED, _FINALIZED = "order placed", "payment claimed", "payment finalized"
+_SYNCED = "the row becomes"
+"""What a webhook's or reconcile's line says if it finalizes the row."""
 
 
 class Kind(StrEnum):
@@ -243,8 +245,8 @@ _SENTENCES: Mapping[str, tuple[str, Kind]] = {
     LEASED: ("claim refused: leased until {until}; again in {wait_seconds} s", Kind.REFUSED),
     DUPLICATE: ("claim refused: the row is {state}; duplicate deleted", Kind.REFUSED),
     "PaymentIntent stored": ("id stored before the confirm: {intent}", Kind.GRANTED),
-    "payment finalized as Stripe shows it": ("{service} finalized the row: {state}", Kind.GRANTED),
-    "payment finalized": ("finalized: {state}{code}", Kind.GRANTED),
+    _FINALIZED: ("finalized: {state}{reason}", Kind.GRANTED),
+    HELD: ("held, an operator releases it: {why}", Kind.FAILED),
     "payment not finished": ("lease released: {why}", Kind.WAITS),
     "message waits": ("waits {wait_seconds} s{because}", Kind.WAITS),
     "refund claimed": ("refund claimed: lease until {until}", Kind.GRANTED),
@@ -270,7 +272,8 @@ def _said(line: Line, why: str, leased: Collection[str]) -> tuple[str, Kind]:
     fields, row = line.fields, line.fields.get("row") or {}
     known = next((each for start, each in _SENTENCES.items() if line.message.startswith(start)), None)
     if known is None:
-        return f"{line.service}: {line.message}", Kind.FAILED if fields.get("level") == "ERROR" else Kind.PLAIN
+        kind = Kind.GRANTED if _SYNCED in line.message else Kind.PLAIN
+        return f"{line.service}: {line.message}", Kind.FAILED if fields.get("level") == "ERROR" else kind
     about = {
         "service": line.service,
         # `payment succeeded`, of onecharge.payment.succeeded or payment_intent.succeeded.
@@ -279,7 +282,7 @@ def _said(line: Line, why: str, leased: Collection[str]) -> tuple[str, Kind]:
         "until": clock_of(row.get("lease_expires_at", 0)),
         "state": fields.get("state") or row.get("state", "ended"),
         "intent": short(str(fields.get("payment_intent_id"))),
-        "code": f" ({fields['code']})" if fields.get("code") else "",
+        "reason": f" ({fields['reason']})" if fields.get("reason") else "",
         "because": f", because: {why}" if why else "",
         "left": f"; row left alone: leased to {min(leased)}" if leased else "",
     }
@@ -390,4 +393,5 @@ def _tells(line: Line, event: Event) -> bool:
     # A day may have passed for the order since: by a button.
     is_near = abs(line.at - event.at) <= SAME_SECONDS or event.logged == _PLACED
     is_of_it = line.fields.get("refund_id") == event.details.get("refund_id")
-    return told.startswith(event.logged) and is_near and is_of_it
+    is_synced = event.logged == _FINALIZED and _SYNCED in told
+    return (is_synced or told.startswith(event.logged)) and is_near and is_of_it

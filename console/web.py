@@ -225,7 +225,7 @@ def _as_json(value: Any) -> str:
     return json.dumps(redacted_values(value), indent=2, default=str, ensure_ascii=False)
 
 
-_HEALS = (Diagnosis.STRIPE_UNAVAILABLE, Diagnosis.ROW_LOST, Diagnosis.STRIPE_DIFFERS, Diagnosis.PAID_AFTER_CANCEL)
+_HEALS = (Diagnosis.STRIPE_UNAVAILABLE, Diagnosis.ROW_LOST, Diagnosis.STRIPE_DIFFERS)
 """What is put right by itself, and therefore is not red."""
 _SOON = (
     *_HEALS,

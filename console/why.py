@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from console.lines import DUPLICATE, LEASED, TIMED_OUT, Line
+from console.lines import DUPLICATE, HELD, LEASED, TIMED_OUT, Line
 
 
 def why_once(lines: Sequence[Line], charges: int | None) -> str:
@@ -35,8 +35,8 @@ def _is_replayed(verb: str) -> Callable[[Sequence[Line]], bool]:
     return lambda lines: any(line.is_replay and line.verb == verb for line in lines)
 
 
-def _is_searched(lines: Sequence[Line]) -> bool:
-    return any(line.verb == "search" for line in lines)
+def _is_held(lines: Sequence[Line]) -> bool:
+    return any(line.message == HELD for line in lines)
 
 
 def _is_retrieved_after_a_death(lines: Sequence[Line]) -> bool:
@@ -65,13 +65,13 @@ _DESPITE_5XX = """Stripe answered the confirm with 5xx although it had charged, 
 PaymentIntent showed afterwards decided."""
 _WAITED = "Nothing could be charged at first: the message waited in its queue, and the attempt was made again."
 _CREATED_AGAIN = "The create was sent again under its idempotency key, which led to the same PaymentIntent."
-_KEYS_FORGOTTEN = """The order was so old that Stripe may have forgotten its keys: before a new PaymentIntent could be
-confirmed, a lookup found the one that had succeeded."""
+_HELD = """The order was so old that Stripe may have forgotten its keys: no PaymentIntent was created, and the order was
+held until an operator had looked at Stripe."""
 _REASONS = (
     (_DIED, _is_retrieved_after_a_death),
     (_ANSWER_LOST, _is_replayed("confirm")),
     (_DESPITE_5XX, _is_charged_despite_5xx),
     (_WAITED, _is_charged_after_a_wait),
     (_CREATED_AGAIN, _is_replayed("create")),
-    (_KEYS_FORGOTTEN, _is_searched),
+    (_HELD, _is_held),
 )

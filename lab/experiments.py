@@ -37,7 +37,7 @@ _PRESSED: Mapping[int, Sequence[str]] = {
     4: ["500"],
     5: ["kill"],
     6: ["down"],
-    7: ["place", "day"],
+    7: ["place", "day", "release"],
     8: ["place", "row"],
     9: ["place", "webhook", "dlq"],
     10: ["kill", "again", "row", "dlq"],  # Of all surprises, one that can be repeated.

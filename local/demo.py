@@ -34,8 +34,8 @@ KEPT = PROJECT / ".local"
 
 
 def request_faults(admin: StandInAdmin, plan: Plan) -> None:
-    """Configure the stand-in's faults, order by order; its search lags, as Stripe's does."""
-    admin.settings(latency_seconds=0.1, search_lag_seconds=30)
+    """Configure the stand-in's faults, order by order."""
+    admin.settings(latency_seconds=0.1)
     for order in plan.orders:
         if order.fault:
             amount = {"amount": str(order.amount_minor)}

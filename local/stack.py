@@ -157,6 +157,8 @@ def running_stack(
                 "JwtAudience": issuer.audience,
                 "StripeApiBase": stripe.api_base,
                 "Messaging": messaging,
+                # The sample events' shop. At a real Stripe each local stack is another shop, as its id has it.
+                "ShopId": "local" if is_standin else "",
                 "WebOrigin": page_origin,
             },
         )

@@ -142,7 +142,8 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     payments = Rows(stack.dynamodb, stack.resource("PaymentsTable"))
     refunds = Rows(stack.dynamodb, stack.resource("RefundsTable"))
     is_over = until <= datetime.now(UTC)
-    found = compare(StripeBooks(stack.stripe), payments, refunds, int(since.timestamp()), int(until.timestamp()))
+    books = StripeBooks(stack.stripe, stack.shop)
+    found = compare(books, payments, refunds, int(since.timestamp()), int(until.timestamp()))
     orders = compare_orders(payments, Orders(stack.dynamodb, stack.resource("OrdersTable")), since, until)
     notes = [] if is_over else ["the time is not over yet: what is in progress may be shown as a difference"]
     return _report(found, orders, since, until, notes)
@@ -193,6 +194,8 @@ def compare_orders(payments: Rows, orders: Orders, since: datetime, until: datet
 def _why_unpaid(row: Row, order: Row | None) -> str | None:
     if order is None:
         return "the payment succeeded, and the order is lost"
+    if order["status"] == OrderStatus.CANCELED and row.get("amount_refunded_minor", 0) >= row["amount_minor"]:
+        return None  # It was of other money, and is given back.
     if (order["amount_minor"], order["currency"]) != (row["amount_minor"], row["currency"]):
         return "the payment succeeded with other money than the order's"
     return None if order["status"] == OrderStatus.PAID else f"the payment succeeded, and the order is {order['status']}"
@@ -273,16 +276,10 @@ def _compare_refund(booked: Booked, row: Row | None) -> Difference | None:
     return None
 
 
-def _compare_refund_by_hand(booked: Booked, row: Row | None, refunded_minor: int | None) -> Difference | None:
-    """A refund that was not requested here, by the total that the row knows.
-
-    Args:
-        refunded_minor: Stripe's total of the PaymentIntent; None if it cannot be read completely.
-    """
+def _compare_refund_by_hand(booked: Booked, row: Row | None, refunded_minor: int) -> Difference | None:
+    """A refund that was not requested here, by the total that the row knows, and Stripe's total."""
     if row is None:
         return _stripe_only(booked, "made by hand; the order has no payment row")
-    if refunded_minor is None:
-        return _stripe_only(booked, "made by hand; the PaymentIntent has too many refunds to be read")
     known = row.get("amount_refunded_minor", 0)
     if known != refunded_minor:
         ours, shown = (as_money(amount_minor, row["currency"]) for amount_minor in (known, refunded_minor))

@@ -9,20 +9,19 @@ whole table is read, half a read unit for each 4 KB. A million rows of 700 bytes
 cost a write unit with each of the rows' writes, for a question that is asked once a day.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import stripe
 
-from onecharge.payments.stripe_gateway import StripeGateway
-from onecharge.payments.stripe_objects import metadata_of, order_id_of
-from onecharge.payments.stripe_responses import LookupInconclusive
+from onecharge.contract.events import ORDER_ID_PATTERN
+from onecharge.payments.payment_intents import metadata_of
 from onecharge.runtime.dynamodb import expression_values, from_item, read_items
 
 if TYPE_CHECKING:
@@ -74,13 +73,13 @@ class Booked:
     source_id: str | None = None
     payment_intent_id: str | None = None
     order_id: str | None = None
-    """By the metadata of its source; a dispute, and a refund made by hand, have none of ours."""
+    """By the metadata of a charge; those of a refund do not name the shop, and its PaymentIntent's do."""
     refund_id: str | None = None
     source_status: str | None = None
     """Of the source as it is now."""
 
 
-def booked_of(transaction: Any) -> Booked:
+def booked_of(transaction: Any, shop: str) -> Booked:
     """A balance transaction whose source is expanded."""
     source: Any = getattr(transaction, "source", None)
     is_in = transaction.amount >= 0
@@ -90,6 +89,7 @@ def booked_of(transaction: Any) -> Booked:
         return Booked(kind, transaction.type, amount, currency.upper(), created, source_id=_id_of(source))
     if currency != source.currency:  # Stripe has converted the source's amount for the account.
         amount, currency = source.amount if is_in else -source.amount, source.currency
+    metadata = metadata_of(source)
     return Booked(
         kind,
         transaction.type,
@@ -98,10 +98,16 @@ def booked_of(transaction: Any) -> Booked:
         created,
         source_id=source.id,
         payment_intent_id=_id_of(getattr(source, "payment_intent", None)),
-        order_id=order_id_of(source),
-        refund_id=metadata_of(source).get("refund_id"),
+        order_id=_order_of(metadata, shop) if kind is Kind.CHARGE else None,
+        refund_id=metadata.get("refund_id"),
         source_status=getattr(source, "status", None),
     )
+
+
+def _order_of(metadata: Mapping[str, str], shop: str) -> str | None:
+    """The order that they name, unless they name another shop, too; others may share the account."""
+    order_id = metadata.get("order_id", "")
+    return order_id if re.match(ORDER_ID_PATTERN, order_id) and metadata.get("shop", shop) == shop else None
 
 
 def _id_of(expandable: Any) -> str | None:
@@ -116,37 +122,29 @@ class StripeBooks:
     """
 
     client: stripe.StripeClient
+    shop: str
 
     def pages(self, since: int, until: int) -> Iterator[list[Booked]]:
         """All transactions that were booked from `since` until before `until`, newest first; a hundred at a time."""
         parameters: Any = {"created": {"gte": since, "lt": until}, "limit": PAGE_SIZE, "expand": ["data.source"]}
         while True:
             page = _patiently(partial(self.client.v1.balance_transactions.list, parameters))
-            yield [booked_of(each) for each in page.data]
+            yield [booked_of(each, self.shop) for each in page.data]
             if not page.has_more:
                 return
             parameters["starting_after"] = page.data[-1].id
 
     def order_of(self, payment_intent_id: str) -> str | None:
         """The order of a PaymentIntent; None if it is not ours."""
-        try:
-            return order_id_of(_patiently(partial(self.client.v1.payment_intents.retrieve, payment_intent_id)))
-        except stripe.InvalidRequestError as error:
-            if error.http_status == HTTPStatus.NOT_FOUND:
-                return None
-            raise
+        return _order_of(metadata_of(self._intent(payment_intent_id)), self.shop)
 
-    def amount_refunded(self, payment_intent_id: str) -> int | None:
-        """What is refunded of a PaymentIntent in total; None if that cannot be read completely."""
-        try:
-            return _patiently(lambda: StripeGateway(self.client).amount_refunded(payment_intent_id))
-        except LookupInconclusive:
-            return None
+    def amount_refunded(self, payment_intent_id: str) -> int:
+        """What is refunded of a PaymentIntent in total."""
+        return int(self._intent(payment_intent_id, "latest_charge").latest_charge.amount_refunded)
 
     def charged(self, payment_intent_id: str) -> tuple[int, int, str] | None:
         """When the charge of a PaymentIntent was booked, its amount and currency; None if it was not charged."""
-        expand: Any = {"expand": ["latest_charge.balance_transaction"]}
-        intent = _if_found(lambda: self.client.v1.payment_intents.retrieve(payment_intent_id, expand))
+        intent = self._intent(payment_intent_id, "latest_charge.balance_transaction")
         if intent is None or intent.status != "succeeded":
             return None
         return intent.latest_charge.balance_transaction.created, intent.amount, intent.currency.upper()
@@ -159,6 +157,11 @@ class StripeBooks:
             return None
         booked = getattr(refund, "balance_transaction", None)
         return int(booked.created if booked else refund.created)
+
+    def _intent(self, payment_intent_id: str, *expand: str) -> Any:
+        """The PaymentIntent; None if Stripe has none."""
+        given: Any = {"expand": list(expand)}
+        return _if_found(lambda: self.client.v1.payment_intents.retrieve(payment_intent_id, given))
 
 
 def _if_found(request: Callable[[], Any]) -> Any:

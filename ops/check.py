@@ -21,24 +21,19 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import requests
-import stripe
 
 from onecharge.contract.money import as_money
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, Received
-from onecharge.payments.stripe_gateway import grouped_terms
 from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
 from ops.dlq_letters import DLQS
-from ops.errors import ExitStatus, Problem, stripe_line
+from ops.errors import ExitStatus, Problem
 from ops.facts import unread
 from ops.output import Report, Table
-
-if TYPE_CHECKING:
-    from stripe.params import PaymentIntentCreateParams
 
 CUSTOMER = "check"
 REFUND_SCOPE = "onecharge/refund"
@@ -120,7 +115,6 @@ class Check:
         ]
         if all(self._try(*each) for each in to_charge):
             self._try("its webhook arrived", self._webhook)
-            self._try("its terms fit the account", self._terms)
             self._try("its refund SUCCEEDED", self._refunded)
         self._try("no alarm is on", self._alarms)
         self._try("every DLQ is empty", self._dlqs)
@@ -175,24 +169,6 @@ class Check:
         if seen != ("succeeded", self.amount_minor, self.currency.lower(), False):
             raise NotWell(f"{intent.id} at Stripe is {seen}")
         return f"{intent.id}: {as_money(intent.amount_received, intent.currency)}"
-
-    def _terms(self) -> str:
-        """Whether the account takes what TermsVersion=2 sends, and lists by it."""
-        payments, used = self.stack.stripe.v1.payment_intents, self.stack.parameter("TermsVersion")
-        given: PaymentIntentCreateParams = {
-            "amount": self.amount_minor,
-            "currency": self.currency.lower(),
-            "allowed_payment_method_types": ["card"],
-        }
-        given |= grouped_terms(self.order_id)  # type: ignore[typeddict-item]  # Each is one of them.
-        try:
-            payments.cancel(payments.create(given).id)
-            self.stack.stripe.v1.charges.list({"transfer_group": self.order_id})
-        except stripe.StripeError as error:
-            if used != "1":
-                raise NotWell(f"TermsVersion={used}, and Stripe refuses them: {stripe_line(error)}") from None
-            return f"TermsVersion=1; Stripe refuses those of 2: {stripe_line(error)}"
-        return f"TermsVersion={used}; 2 is possible" if used == "1" else f"TermsVersion={used}"
 
     def _webhook(self) -> str:
         def seen() -> str:

@@ -20,6 +20,7 @@ from ops import (
     explain,
     pending,
     publish,
+    release,
     restore,
     review,
     token,
@@ -49,6 +50,7 @@ class Command(Protocol):
 COMMANDS: dict[str, Command] = {
     "explain": explain,
     "pending": pending,
+    "release": release,
     "review": review,
     "dlq": dlq,
     "publish": publish,

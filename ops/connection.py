@@ -21,8 +21,8 @@ import stripe
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.stripe_client import stripe_client
-from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.dynamodb import to_item
 from ops.errors import Problem
@@ -160,9 +160,14 @@ class Stack:
         return str(answer["SecretString"]).strip()
 
     @property
-    def gateway(self) -> StripeGateway:
-        """Looks up as the functions do."""
-        return StripeGateway(self.stripe, terms_version=int(self.parameter("TermsVersion")))
+    def shop(self) -> str:
+        """The shop's name in order ids and at Stripe. Raises Problem."""
+        return self.output("ShopId")
+
+    @property
+    def payment_intents(self) -> PaymentIntents:
+        """The shop's PaymentIntents, requested as the functions do."""
+        return PaymentIntents(self.stripe, self.shop)
 
     @cached_property
     def caller(self) -> str:

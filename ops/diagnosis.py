@@ -1,39 +1,34 @@
 """What is wrong with an order, and what it waits for: facts ─► findings. Pure: no clock, no I/O.
 
-It asks the product's rules: which outcome an order takes (onecharge.orders.transitions), how a row and Stripe differ
-(sync_rules.py), what follows from a PaymentIntent (charge_rules.py), and when what waits is looked at next
-(schedule.py). findings.py has the table of causes.
+It asks the product's rules: which outcome an order takes (onecharge.orders.transitions), what is held and what follows
+from a PaymentIntent (charge_rules.py), how a row and Stripe differ (sync_rules.py), and when what waits is looked at
+next (schedule.py). findings.py has the table of causes.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
+from onecharge.contract.events import PAYMENT_EVENT_TYPES
 from onecharge.contract.money import as_money
 from onecharge.contract.refunds import REFUND_EVENT_TYPES, RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import REFUND_OUTCOMES
 from onecharge.orders.republication import DAY_SECONDS
-from onecharge.orders.transitions import WAITING
-from onecharge.payments.after_charge import CLOSED_DISPUTES
+from onecharge.orders.schema import StoredOrder
+from onecharge.orders.transitions import OUTCOMES, WAITING
 from onecharge.payments.answers import ANSWERS
-from onecharge.payments.charge_rules import (
-    UNPAID_STATES,
-    ConfirmResult,
-    Finalize,
-    Payment,
-    StripeIntent,
-    decide,
-)
-from onecharge.payments.reconcile_checkpoint import ROUND_OVERDUE_SECONDS
+from onecharge.payments.charge_rules import Finalize, Release, StripeIntent, decide, is_held
 from onecharge.payments.refund_rules import Refund, alarm_of_pending
-from onecharge.payments.sync_rules import Discrepancy, RefundDiscrepancy, find_discrepancy, find_refund_discrepancy
-from onecharge.payments.time_bounds import REFUSED_SECONDS
+from onecharge.payments.rows import UNPAID, Payment
+from onecharge.payments.sync_refund_rules import RefundDiscrepancy, find_refund_discrepancy
+from onecharge.payments.sync_rules import find_difference
+from onecharge.runtime.alarms import Cause
 from ops import schedule
-from ops.facts import Facts, RefundFacts
-from ops.findings import EMIT_AGAIN, REFUND_BY_HAND, Diagnosis, Finding, Move, Severity, broken, waits
+from ops.facts import Facts, IntentFacts, RefundFacts
+from ops.findings import EMIT_AGAIN, Diagnosis, Finding, Move, Severity, broken, waits
 from ops.output import time_of
-from ops.resolutions import STUCK_IF_GONE, has_outcome_for
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -73,27 +68,29 @@ def _seam(facts: Facts) -> Iterator[Finding]:
     order, payment = facts.order, facts.payment
     if order is None or payment is None:
         return
-    if order.money_differs_from(payment) and order.status is not OrderStatus.CANCELED:  # Else a person has ended it.
-        of_row = f"the payment {as_money(payment.amount_minor, payment.currency)}, {payment.state}"
+    if order.money_differs_from(payment.request) and order.status is not OrderStatus.CANCELED:
+        of_row = f"the payment {as_money(payment.request.amount_minor, payment.request.currency)}, {payment.state}"
         yield broken(Diagnosis.OTHER_ORDER, f"the order is {as_money(order.amount_minor, order.currency)}, {of_row}")
+    elif order.status is OrderStatus.CANCELED and payment.state is PaymentState.SUCCEEDED:
+        if payment.amount_refunded_minor < payment.request.amount_minor:
+            yield broken(Diagnosis.MONEY_DIFFERS, "the order is CANCELED, its payment SUCCEEDED and not refunded")
     elif payment.revision < order.payment_revision:
         seen = f"its revision is {payment.revision}, the order has seen {order.payment_revision}"
         yield broken(Diagnosis.ROW_OLDER, seen)
 
 
 def _stripe(facts: Facts) -> Iterator[Finding]:
-    failure = facts.stripe.failure
+    failure, row = facts.stripe.failure, facts.payment
     if not facts.stripe.was_asked:
         return
     if failure is not None:
         is_ours = ANSWERS[failure.kind].charge_alarm
         cause = Diagnosis.STRIPE_KEY_REFUSED if is_ours else Diagnosis.STRIPE_UNAVAILABLE
         yield broken(cause, f"{failure.kind}" + (f": {failure.message}" if failure.message else ""))
-    elif not facts.stripe.is_complete:
-        yield broken(Diagnosis.LOOKUP_INCOMPLETE)
-    elif (row := facts.payment) and row.state in STUCK_IF_GONE and (named := row.payment_intent_id):
-        shown = {each.intent.payment_intent_id for each in facts.stripe.intents}
-        yield from [] if named in shown else [broken(Diagnosis.PAYMENT_INTENT_UNKNOWN, named)]
+    elif row and row.payment_intent_id and facts.stripe.of(row.payment_intent_id) is None:
+        yield broken(Diagnosis.PAYMENT_INTENT_UNKNOWN, row.payment_intent_id, order_id=facts.order_id)
+    elif not facts.stripe.is_complete and (row is None or row.payment_intent_id is None):
+        yield broken(Diagnosis.LOOKUP_INCOMPLETE, order_id=facts.order_id)
 
 
 def _dead_letters(facts: Facts) -> Iterator[Finding]:
@@ -114,21 +111,27 @@ def _is_waiting(facts: Facts) -> bool:
     return is_order or any(each.requested and each.requested.status is RefundState.PENDING for each in facts.refunds)
 
 
+def _held(facts: Facts) -> Iterator[Finding]:
+    payment = facts.payment
+    if payment is not None and is_held(payment, facts.now):
+        began_at = payment.request.placed_at if payment.released_at is None else payment.released_at
+        which = "placed" if payment.released_at is None else "released"
+        yield broken(Diagnosis.HELD, f"{which} {time_of(began_at)}", order_id=facts.order_id)
+
+
 # ---------------------------------------------------------------- the order waits, and no row answers
 
 
 def _unclaimed(facts: Facts) -> Iterator[Finding]:
     """No worker has claimed the current attempt, or taken the cancellation."""
     order, payment = facts.order, facts.payment
-    if order is None or order.status not in WAITING or not _is_unclaimed(facts):
+    if order is None or order.status not in WAITING or not _is_unclaimed(facts, order):
         return
     since = order.waiting_since.timestamp()
     again = _republication(facts, since, "republish publishes it again")
     if payment is None and facts.stripe.intents:
         first = facts.stripe.intents[0].intent
-        harmless = "nothing is needed: a worker that finds the order's PaymentIntent charges nothing again"
-        fix = None if facts.stripe.succeeded else harmless
-        yield broken(Diagnosis.ROW_LOST, f"{first.payment_intent_id} is {first.status}", again, fix=fix)
+        yield broken(Diagnosis.ROW_LOST, f"{first.payment_intent_id} is {first.status}", again)
         return
     if any(letter.dlq == "PaymentsDlq" for letter in facts.dead_letters):
         return  # Its message is there, and said to be.
@@ -138,161 +141,118 @@ def _unclaimed(facts: Facts) -> Iterator[Finding]:
         yield broken(Diagnosis.NOT_CLAIMED, "", again)
 
 
-def _is_unclaimed(facts: Facts) -> bool:
-    order, payment = facts.order, facts.payment
-    if payment is None or order is None:
+def _is_unclaimed(facts: Facts, order: StoredOrder) -> bool:
+    payment = facts.payment
+    if payment is None:
         return True
     is_earlier = payment.attempt < order.attempt or order.status is OrderStatus.CANCELING
-    return is_earlier and _may_be_charged(payment) and facts.now >= payment.lease_expires_at
-
-
-def _may_be_charged(payment: Payment) -> bool:
-    return payment.state in UNPAID_STATES and payment.cancel_requested_at is None
+    is_unpaid = payment.state in UNPAID and payment.cancel_requested_at is None
+    return is_earlier and is_unpaid and facts.now >= payment.lease_expires_at
 
 
 # ---------------------------------------------------------------- the row is unfinished
 
 
 def _unfinished(facts: Facts) -> Iterator[Finding]:
-    payment = facts.payment
-    if payment is None or payment.state not in UNPAID_STATES or _is_decided_at_stripe(facts, payment):
+    """The row is PENDING, or is to be canceled: a message still claims it, or none does."""
+    payment, order = facts.payment, facts.order
+    if payment is None or payment.state not in UNPAID or is_held(payment, facts.now):
         return
-    if payment.is_overdue(facts.now) and payment.state is PaymentState.PENDING:
-        since = max(payment.attempt_claimed_at, payment.cancel_requested_at or 0)
-        yield broken(Diagnosis.OVERDUE, f"since {time_of(since)}")
-    if payment.cancel_requested_at is not None:
-        detail = f"requested {time_of(payment.cancel_requested_at)}"
-        yield waits(Diagnosis.CANCELING, detail, _reconciliation(facts, "reconcile", visited=payment))
-    elif payment.state is PaymentState.PENDING:
-        yield _pending(facts, payment)
-
-
-def _pending(facts: Facts, payment: Payment) -> Finding:
-    """A row that is PENDING, and that a message still claims, or whose attempt Stripe has not decided."""
+    is_canceling = payment.cancel_requested_at is not None
+    own = facts.stripe.of(payment.payment_intent_id)
+    if not (is_canceling or payment.state is PaymentState.PENDING) or (own and _differs_from(facts, own.intent)):
+        return
     if facts.now < payment.lease_expires_at:
-        return waits(Diagnosis.IN_PROGRESS, "", Move("the lease's owner", payment.lease_expires_at))
-    own, message = facts.stripe.of(payment.payment_intent_id), facts.row.get("stripe_message")
-    seen = [
-        "the last worker died with the lease, and stored no result" if payment.lease_owner is not None else "",
-        f"{own.intent.payment_intent_id} is {own.intent.status}" if own else "",
-        f"Stripe said: {message}" if message else "",
-    ]
-    detail = "; ".join(filter(None, seen))
-    delivered_at = schedule.next_delivery(payment, facts.hidden_seconds)
-    if payment.refused_at is not None:
-        until = payment.refused_at + REFUSED_SECONDS + delivered_at - payment.claimed_at
-        return broken(Diagnosis.REQUEST_REFUSED, detail, Move("charge_order", until))
+        yield waits(Diagnosis.IN_PROGRESS, "", Move("the lease's owner", payment.lease_expires_at))
+        return
+    detail = "; ".join(filter(None, _seen_of(facts, payment, own)))
     if facts.now < schedule.unattended_at(payment):
-        delivery = Move("charge_order, when its message is delivered again", delivered_at)
-        return waits(Diagnosis.BACKING_OFF, detail, delivery)
-    if facts.order is None or facts.order.status not in WAITING:
-        return broken(Diagnosis.ABANDONED, detail, fix="the order does not wait: see what else is found")
-    again = _republication(facts, facts.order.waiting_since.timestamp(), "republish publishes it again")
-    return broken(Diagnosis.ABANDONED, detail, again)
+        delivered_at = schedule.next_delivery(payment, facts.hidden_seconds)
+        cause = Diagnosis.CANCELING if is_canceling else Diagnosis.BACKING_OFF
+        yield waits(cause, detail, Move("charge_order, when its message is delivered again", delivered_at))
+    elif order is None or order.status not in WAITING:
+        yield broken(Diagnosis.ABANDONED, detail, fix="the order does not wait: see what else is found")
+    else:
+        since = order.waiting_since.timestamp()
+        again = _republication(facts, since, "republish publishes it again")
+        yield broken(Diagnosis.OVERDUE if facts.now - since > DAY_SECONDS else Diagnosis.ABANDONED, detail, again)
+
+
+def _seen_of(facts: Facts, payment: Payment, own: IntentFacts | None) -> Iterator[str]:
+    """What is known of an unfinished row: how its last delivery ended, and what the next one decides."""
+    if payment.cancel_requested_at is not None:
+        yield f"its cancellation was requested {time_of(payment.cancel_requested_at)}"
+    if payment.lease_owner is not None:
+        yield "the last worker died with the lease, and stored no result"
+    if message := facts.row.get("stripe_message"):
+        yield f"Stripe said: {message}"
+    if own:
+        step = decide(payment, own.intent, is_answered=False)
+        then = f": the row becomes {step.state}" if isinstance(step, Finalize) else ""
+        yield f"{own.intent.payment_intent_id} is {own.intent.status}{then}"
 
 
 def _republication(facts: Facts, since: float, mover: str) -> Move:
     return Move(mover, schedule.next_republication(since, facts.republish))
 
 
-def _reconciliation(facts: Facts, mover: str, *, visited: Payment | None = None) -> Move:
-    """reconcile, by one of Stripe's events; or it visits the row, once that is unattended."""
-    due_at = schedule.unattended_at(visited) if visited else 0
-    return Move(mover, schedule.next_reconciliation(facts.reconcile, due_at=due_at))
-
-
-def _is_decided_at_stripe(facts: Facts, payment: Payment) -> bool:
-    own = facts.stripe.of(payment.payment_intent_id)
-    return own is not None and any(True for _ in _of_own(facts, payment, own.intent))
-
-
 # ---------------------------------------------------------------- row and Stripe
 
-_CAUSES: Mapping[Discrepancy | str, Diagnosis] = {
-    Discrepancy.PAID_TWICE: Diagnosis.PAID_TWICE,
-    Discrepancy.PAID_AFTER_CANCEL: Diagnosis.PAID_AFTER_CANCEL,
-    Discrepancy.MONEY_DIFFERS: Diagnosis.MONEY_DIFFERS,
-    Discrepancy.REVERSED: Diagnosis.REVERSED,
-    Discrepancy.LOST_ROW: Diagnosis.ROW_LOST,
-    Discrepancy.WITHOUT_ROW: Diagnosis.ROW_LOST,
-}
-"""Those with a cause of their own. The payment service itself corrects the others, and its words say how."""
+_CAUSES = {Cause.MONEY_DIFFERS: Diagnosis.MONEY_DIFFERS, Cause.ROW_LOST: Diagnosis.ROW_LOST}
+"""Differences with a cause of their own. sync itself corrects the others, and what they say tells how."""
 
 
-def _discrepancies(facts: Facts) -> Iterator[Finding]:
-    payment = facts.payment
+def _differences(facts: Facts) -> Iterator[Finding]:
     succeeded = [each.intent.payment_intent_id for each in facts.stripe.succeeded if not each.is_returned]
     if len(succeeded) > 1:
-        yield broken(Diagnosis.PAID_TWICE, ", ".join(succeeded), order_id=facts.order_id)
-    elif succeeded and _is_paid_although_canceled(facts):
-        yield broken(Diagnosis.PAID_AFTER_CANCEL, f"{succeeded[0]}; the row is SUCCEEDED", fix=REFUND_BY_HAND)
+        yield broken(Diagnosis.PAID_TWICE, ", ".join(succeeded))
+    order = facts.order
+    is_claimed_later = facts.payment is None and order is not None and order.status in WAITING
     for each in facts.stripe.intents:
-        if payment is not None and each.intent.payment_intent_id == payment.payment_intent_id:
-            yield from _of_own(facts, payment, each.intent)
-        else:
-            yield from _of_another(facts, each.intent)
+        is_second = len(succeeded) > 1 and each.intent.payment_intent_id in succeeded
+        if not is_second and not is_claimed_later and (found := _differs_from(facts, each.intent)):
+            yield found
 
 
-def _is_paid_although_canceled(facts: Facts) -> bool:
-    """Whether a canceled order's row is SUCCEEDED, as one of a lost order, or recovered: reconcile refunds neither."""
-    order, payment = facts.order, facts.payment
-    is_canceled = order is not None and order.status is OrderStatus.CANCELED
-    return is_canceled and payment is not None and payment.state is PaymentState.SUCCEEDED
+def _differs_from(facts: Facts, intent: StripeIntent) -> Finding | None:
+    """How a PaymentIntent differs from the row: as sync finds it, and as a worker would."""
+    payment, shown = facts.payment, f"{intent.payment_intent_id} is {intent.status}"
+    shown += f", {as_money(intent.amount_minor, intent.currency)}; "
+    shown += f"the row is {payment.state}" if payment else "there is no row"
+    is_own = payment is not None and payment.payment_intent_id == intent.payment_intent_id
+    if payment and is_own and payment.state is PaymentState.PENDING:
+        step = decide(payment, intent, is_answered=False)
+        if isinstance(step, Release) and step.alarm:
+            return broken(Diagnosis.MONEY_DIFFERS, f"{shown}: {step.why}")
+        if facts.now < schedule.unattended_at(payment):
+            return None  # The next delivery continues from what Stripe shows.
+    seconds = facts.requires_action_seconds
+    found = find_difference(payment, intent, shop=facts.shop, now=facts.now, requires_action_seconds=seconds)
+    if found is None:
+        return None
+    detail = f"{shown}: {found.says}"
+    if found.alarm in _CAUSES and not (found.changes or found.recovers):
+        return broken(_CAUSES[found.alarm], detail, fix=Diagnosis.MONEY_DIFFERS.fix)
+    if found.alarm in _CAUSES:
+        return broken(_CAUSES[found.alarm], detail, _reading(facts))
+    at_stripe = facts.stripe.of(intent.payment_intent_id)
+    due_at = _happened_at(at_stripe) if at_stripe else 0
+    if found.expires and payment:
+        due_at = (payment.finalized_at or payment.claimed_at) + seconds
+    due_at += schedule.EVENT_SECONDS
+    if facts.now < due_at:
+        return waits(Diagnosis.STRIPE_DIFFERS, detail, Move("the webhook, or reconcile", due_at))
+    return broken(Diagnosis.STRIPE_DIFFERS, detail, _reading(facts))
 
 
-def _of_another(facts: Facts, intent: StripeIntent) -> Iterator[Finding]:
-    discrepancy = _discrepancy(facts, intent)
-    is_known = facts.payment is None and facts.order is not None and facts.order.status in WAITING
-    if discrepancy in (Discrepancy.NONE, Discrepancy.PAID_TWICE) or is_known:
-        return  # A canceled generation; found above; found as an order without a row.
-    yield _differs(facts, intent, discrepancy)
+def _reading(facts: Facts) -> Move:
+    return Move("reconcile, by Stripe's event", schedule.next_reading(facts.reconcile))
 
 
-def _of_own(facts: Facts, payment: Payment, intent: StripeIntent) -> Iterator[Finding]:
-    """The row's own PaymentIntent: what a worker, or reconcile, would make of it."""
-    discrepancy = _discrepancy(facts, intent)
-    if intent.money_differs_from(payment.request):
-        yield _differs(facts, intent, Discrepancy.MONEY_DIFFERS)
-    elif payment.state is PaymentState.PENDING and facts.now < schedule.unattended_at(payment):
-        return  # The next delivery continues from what Stripe shows.
-    elif discrepancy is not Discrepancy.NONE:
-        yield _differs(facts, intent, discrepancy)
-    elif payment.state is PaymentState.PENDING:
-        # As reconcile decides an unattended row.
-        decision = decide(payment, intent, ConfirmResult.OF_ANOTHER_WORKER)
-        if isinstance(decision, Finalize):
-            code = f": {decision.code}" if decision.code else ""
-            yield _differs(facts, intent, f"the row becomes {decision.state}{code}")
-
-
-def _discrepancy(facts: Facts, intent: StripeIntent) -> Discrepancy:
-    return find_discrepancy(facts.payment, intent, now=facts.now, requires_action_seconds=facts.requires_action_seconds)
-
-
-def _differs(facts: Facts, intent: StripeIntent, how: Discrepancy | str) -> Finding:
-    payment = facts.payment
-    row = f"the row is {payment.state}" if payment else "there is no row"
-    reason = f" as {intent.cancellation_reason or 'no reason'}" if intent.status == "canceled" else ""
-    shown = f"{intent.payment_intent_id} is {intent.status}{reason}, {as_money(intent.amount_minor, intent.currency)}"
-    if how is Discrepancy.MONEY_DIFFERS and payment:
-        row = f"frozen are {as_money(payment.request.amount_minor, payment.request.currency)}"
-    if how in (Discrepancy.MONEY_DIFFERS, Discrepancy.REVERSED):
-        return broken(_CAUSES[how], f"{shown}; {row}")  # reconcile corrects the others.
-    visited = payment if payment and payment.state is PaymentState.PENDING else None
-    move = _reconciliation(facts, "reconcile, by Stripe's event or the row", visited=visited)
-    if how in _CAUSES:
-        return broken(_CAUSES[how], f"{shown}; {row}", move)
-    read_at = _unread_charge_at(facts, intent) + schedule.EVENT_SECONDS
-    if facts.now < read_at:
-        return waits(Diagnosis.STRIPE_DIFFERS, f"{shown}; {row}; {how}", replace(move, until=read_at))
-    return broken(Diagnosis.STRIPE_DIFFERS, f"{shown}; {row}; {how}", move)
-
-
-def _unread_charge_at(facts: Facts, intent: StripeIntent) -> int:
-    """When Stripe made the last charge whose event reconcile has not read; 0 without one."""
-    found, read_until = facts.stripe.of(intent.payment_intent_id), facts.reconcile.since if facts.reconcile else 0
-    charged_at = max((each.created for each in found.charges), default=0) if found else 0
-    return charged_at if charged_at >= read_until else 0
+def _happened_at(found: IntentFacts) -> int:
+    """When the PaymentIntent last changed, as far as its objects say."""
+    objects: list[Any] = [*found.charges, *found.refunds, *found.disputes]
+    return max([found.canceled_at or 0, *(int(each.created) for each in objects)])
 
 
 # ---------------------------------------------------------------- the row has an outcome
@@ -301,7 +261,10 @@ def _unread_charge_at(facts: Facts, intent: StripeIntent) -> int:
 def _outcome(facts: Facts) -> Iterator[Finding]:
     """The order should have the outcome that the row has: as update_order moves it."""
     order, payment = facts.order, facts.payment
-    if order is None or payment is None or not has_outcome_for(order, payment) or order.money_differs_from(payment):
+    if order is None or payment is None or order.money_differs_from(payment.request):
+        return
+    event_type = PAYMENT_EVENT_TYPES.get(payment.state)
+    if event_type is None or not OUTCOMES[event_type].applies(order, payment.attempt):
         return
     detail = f"the row is {payment.state} since {time_of(payment.finalized_at or 0)}, the order {order.status}"
     if payment.attempt > order.attempt:
@@ -313,9 +276,8 @@ def _outcome(facts: Facts) -> Iterator[Finding]:
         until = again.until if again else None
         yield waits(Diagnosis.OUTCOME_ON_ITS_WAY, detail, Move("publish_events, then update_order", until))
     else:
-        yield broken(
-            Diagnosis.OUTCOME_NOT_APPLIED, detail, again, fix=None if again else EMIT_AGAIN, order_id=order.order_id
-        )
+        fix = None if again else EMIT_AGAIN
+        yield broken(Diagnosis.OUTCOME_NOT_APPLIED, detail, again, fix=fix, order_id=order.order_id)
 
 
 def _is_on_its_way(facts: Facts, finalized_at: int | None, emitted_at: int | None) -> bool:
@@ -325,27 +287,15 @@ def _is_on_its_way(facts: Facts, finalized_at: int | None, emitted_at: int | Non
 
 def _authentication(facts: Facts) -> Iterator[Finding]:
     payment = facts.payment
-    if payment is None or payment.state is not PaymentState.REQUIRES_ACTION or _is_decided_at_stripe(facts, payment):
+    if payment is None or payment.state is not PaymentState.REQUIRES_ACTION or payment.cancel_requested_at is not None:
+        return
+    own = facts.stripe.of(payment.payment_intent_id)
+    if own and _differs_from(facts, own.intent):
         return
     until = (payment.finalized_at or payment.claimed_at) + facts.requires_action_seconds
     move = Move("the customer; then reconcile", until + schedule.RECONCILE_EVERY_SECONDS)
-    detail = f"{payment.payment_intent_id}; after that it is declined, and another card can be tried"
+    detail = f"{payment.payment_intent_id}; after that it is canceled, and can be ordered again"
     yield waits(Diagnosis.AUTHENTICATION_AWAITED, detail, move)
-
-
-def _review(facts: Facts) -> Iterator[Finding]:
-    order, payment = facts.order, facts.payment
-    is_needed = payment is not None and payment.state is PaymentState.NEEDS_REVIEW
-    if order is not None and order.status is OrderStatus.NEEDS_REVIEW:
-        # Else its payment ends it.
-        is_needed |= payment is None or (_may_be_charged(payment) and not has_outcome_for(order, payment))
-    is_ended = order is not None and order.status is OrderStatus.CANCELED  # By a person, without its payment.
-    if is_ended or not is_needed:
-        return
-    reason = facts.row.get("decline_code") or "no reason is stored"
-    message = facts.row.get("stripe_message")
-    detail = f"reason: {reason}" + (f"; Stripe said: {message}" if message else "")
-    yield broken(Diagnosis.NEEDS_REVIEW, detail, order_id=facts.order_id)
 
 
 # ---------------------------------------------------------------- afterwards, and around it
@@ -354,26 +304,24 @@ def _review(facts: Facts) -> Iterator[Finding]:
 def _disputes(facts: Facts) -> Iterator[Finding]:
     disputes = [(dispute, each.intent) for each in facts.stripe.intents for dispute in each.disputes]
     for dispute, intent in disputes:
-        if dispute.status not in CLOSED_DISPUTES:
+        if dispute.status.endswith("needs_response"):
             until = getattr(getattr(dispute, "evidence_details", None), "due_by", None)
             detail = f"{dispute.id}: {dispute.reason}, {as_money(dispute.amount, intent.currency)}, {dispute.status}"
             yield broken(Diagnosis.DISPUTED, detail, Move("you", until))
-    stored = facts.row.get("dispute_status")
-    if not disputes and stored is not None and stored not in CLOSED_DISPUTES:
-        yield broken(Diagnosis.DISPUTED, f"the row says: {stored}")
-    if suspicion := facts.row.get("fraud_suspicion"):
-        yield broken(Diagnosis.FRAUD_SUSPECTED, f"the row says: {suspicion}")
+    stored = facts.payment.dispute if facts.payment else None
+    if not disputes and stored and stored.needs_response:
+        yield broken(Diagnosis.DISPUTED, f"the row says: {stored.dispute_id} is {stored.status}")
 
 
 def _jobs(facts: Facts) -> Iterator[Finding]:
     """A scheduled job that the order waits for does not run."""
-    payment, late = facts.payment, facts.now - ROUND_OVERDUE_SECONDS
+    payment, late = facts.payment, facts.now - schedule.LATE_SECONDS
     if _is_waiting(facts) and facts.republish is not None and facts.republish.round_at < late:
         detail = f"republish began its last round {time_of(facts.republish.round_at)}"
         yield broken(Diagnosis.JOB_STOPPED, detail, function="RepublishFunction")
     is_unfinished = payment is not None and payment.state in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION)
-    if is_unfinished and facts.reconcile is not None and facts.reconcile.round_completed_at < late:
-        detail = f"reconcile completed its last round {time_of(facts.reconcile.round_completed_at)}"
+    if is_unfinished and facts.reconcile is not None and facts.reconcile.since < late:
+        detail = f"reconcile has read Stripe's events until {time_of(facts.reconcile.since)}"
         yield broken(Diagnosis.JOB_STOPPED, detail, function="ReconcileFunction")
 
 
@@ -395,7 +343,7 @@ def _refund_at_stripe(facts: Facts, refund: RefundFacts) -> Iterator[Finding]:
     shown = ", ".join(f"{each.stripe_refund_id} is {each.status}" for each in refund.found)
     if discrepancy in (RefundDiscrepancy.RETURNED, RefundDiscrepancy.LOST_ROW):
         detail = f"{refund.refund_id}: {shown} ({refund.found[0].failure_reason})"
-        yield broken(Diagnosis.REFUND_RETURNED, detail, _reconciliation(facts, "reconcile, by Stripe's event"))
+        yield broken(Diagnosis.REFUND_RETURNED, detail, _reading(facts))
     elif discrepancy is not RefundDiscrepancy.NONE:
         yield broken(Diagnosis.REFUND_DIFFERS, f"{refund.refund_id}: {discrepancy}: {shown}")
 
@@ -436,17 +384,15 @@ def _refund_ended(facts: Facts, refund: RefundFacts, row: Refund) -> Iterator[Fi
         yield waits(Diagnosis.REFUND_OUTCOME_NOT_APPLIED, detail, Move("publish_events, then update_order"))
         return
     fix = Diagnosis.REFUND_OUTCOME_NOT_APPLIED.fix
-    if requested.status is not RefundState.PENDING and row.state is not RefundState.NEEDS_REVIEW:
-        # republish asks only for refunds that are PENDING. This resolution says what the row says already.
-        resolution = "refund-made" if row.state is RefundState.SUCCEEDED else "refund-failed"
-        again = "python -m ops review resolve {order_id} --refund {refund_id}"
-        fix += f" Else {again} --as {resolution} --reason …"
+    if requested.status is not RefundState.PENDING:
+        # republish asks only for refunds that are PENDING.
+        fix += f" Else {EMIT_AGAIN}"
     yield broken(Diagnosis.REFUND_OUTCOME_NOT_APPLIED, detail, fix=fix, order_id=order_id, refund_id=refund_id)
 
 
 RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    *(_existence, _seam, _stripe, _dead_letters, _unread),
-    *(_discrepancies, _unclaimed, _unfinished, _authentication, _outcome, _review),
+    *(_existence, _seam, _stripe, _dead_letters, _unread, _held),
+    *(_differences, _unclaimed, _unfinished, _authentication, _outcome),
     *(_disputes, _refunds, _jobs),
 )
 """In the order in which a person would check."""

@@ -189,13 +189,16 @@ def _report(arguments: Namespace, results: Sequence[_Result], notes: Sequence[st
     summary += [f"left in the DLQ: {count}, {why}" for why, count in left.most_common()]
     if done and not arguments.yes:
         summary.append("nothing was changed: --yes does it")
+    held = sorted({str(each.letter.order_id) for each in results if each.is_done and each.advice.is_held})
+    if held and arguments.dlq_command == "redrive":
+        summary.append(f"held, and released by `release --all`: {', '.join(held)}")
     messages = [
         {**each.letter.described, "action": each.advice.action, changed: each.is_done}
         | {"why": each.advice.why, "outcome": each.outcome}
         for each in results
     ]
     counts = {"dry_run": not arguments.yes, changed: done, "left": len(results) - done}
-    document = counts | {"messages": messages, "notes": list(notes)}
+    document = counts | {"messages": messages, "held": held, "notes": list(notes)}
     table = Table.of("messages", "message_id dlq order_id attempt outcome", messages)
     is_finished = not notes and (not results or (arguments.yes and done == len(results)))
     return Report(document, [table, *summary, *notes], ExitStatus.OK if is_finished else ExitStatus.FOUND)

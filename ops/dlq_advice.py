@@ -8,19 +8,23 @@ It saves a person a useless redrive. No promise about money rests on it: the wor
 and Stripe itself (dlq_letters.py says why). An outcome is sent back: the order ignores a stale one.
 """
 
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import ValidationError
 
-from onecharge.contract.events import CancelRequestedEvent, EventType, OrderPlacedEvent, reason_of
+from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, reason_of
 from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState
-from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
-from onecharge.orders.transitions import waits
+from onecharge.orders.transitions import WAITING
+from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rules import CREATE_SECONDS, may_create
+from onecharge.payments.rows import FINAL, Payment
 from ops.connection import Stack
 from ops.dlq_letters import DeadLetter, destination_of
 
@@ -41,6 +45,8 @@ class Advice:
     why: str
     can_be_forced: bool = False
     """Whether `redrive --force` sends it back all the same: a release may have learned to read it."""
+    is_held: bool = False
+    """Whether the worker will hold the order: its PaymentIntent may not be created any more."""
 
 
 def advise(stack: Stack, letter: DeadLetter) -> Advice:
@@ -64,13 +70,10 @@ def _advise(stack: Stack, letter: DeadLetter) -> Advice:
     except ValidationError as invalid:
         return advise_unreadable(reason_of(invalid), order)
     if isinstance(event, OrderPlacedEvent | CancelRequestedEvent):
-        return advise_request(event, order)
+        row = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable")).read(event.data.order_id)
+        return advise_request(event, order, row, now=time.time())
     if not isinstance(event, RefundRequestedEvent | RefundOutcomeEvent):
-        row = stack.item("PaymentsTable", order_id=event.data.order_id)
-        is_over = (
-            event.type == EventType.PAYMENT_NEEDS_REVIEW and row and row["state"]["S"] != PaymentState.NEEDS_REVIEW
-        )
-        return advise_outcome(order, is_over=bool(is_over))
+        return advise_outcome(order)
     item = stack.item("OrderRefundsTable", order_id=event.data.order_id, refund_id=event.data.refund_id)
     refund = StoredRefund.from_item(item) if item else None
     return advise_refund(event, refund) if isinstance(event, RefundRequestedEvent) else advise_outcome(refund)
@@ -78,14 +81,16 @@ def _advise(stack: Stack, letter: DeadLetter) -> Advice:
 
 def advise_unreadable(reason: str, order: StoredOrder | None) -> Advice:
     """It would come back to the DLQ immediately. `order` is what it names, if that can be made out."""
-    if order is not None and waits(order.status):
+    if order is not None and order.status in WAITING:
         return Advice(Action.KEEP, f"still poison ({reason}), and its order is {order.status}", can_be_forced=True)
     why = f"still poison ({reason}): this version's code cannot read it either"
     return Advice(Action.DISCARD, why, can_be_forced=True)
 
 
-def advise_request(event: OrderPlacedEvent | CancelRequestedEvent, order: StoredOrder | None) -> Advice:
-    """Of a message that asks to charge an order, or to cancel it."""
+def advise_request(
+    event: OrderPlacedEvent | CancelRequestedEvent, order: StoredOrder | None, row: Payment | None, *, now: float
+) -> Advice:
+    """A message that asks to charge an order, or to cancel it."""
     if order is None:
         return Advice(Action.KEEP, "the order service has no such order: was its table restored? Nobody would get it")
     if event.data.attempt < order.attempt:
@@ -94,10 +99,19 @@ def advise_request(event: OrderPlacedEvent | CancelRequestedEvent, order: Stored
         return Advice(Action.KEEP, "it differs from what is stored: who has sent it, or was the table restored?")
     is_cancel, status = isinstance(event, CancelRequestedEvent), f"the order is {order.status}"
     if order.status in ({OrderStatus.CANCELING} if is_cancel else {OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION}):
+        if _will_be_held(event, row, now):
+            return Advice(Action.REDRIVE, f"{status}: it will be held, `release` it then", is_held=True)
         return Advice(Action.REDRIVE, f"{status}: the worker asks its row and Stripe what is left to do")
-    if waits(order.status):
-        return Advice(Action.KEEP, f"{status}: it waits for another message, or for a person")
+    if order.status in WAITING:
+        return Advice(Action.KEEP, f"{status}: it waits for another message")
     return Advice(Action.DISCARD, f"{status}: nothing to do")
+
+
+def _will_be_held(event: OrderPlacedEvent | CancelRequestedEvent, row: Payment | None, now: float) -> bool:
+    """Whether the worker may not create the order's PaymentIntent any more, and the row has none."""
+    if row is None:
+        return now - event.data.placed_at.timestamp() >= CREATE_SECONDS
+    return row.payment_intent_id is None and row.state not in FINAL and not may_create(row, now)
 
 
 def advise_refund(event: RefundRequestedEvent, refund: StoredRefund | None) -> Advice:
@@ -111,10 +125,8 @@ def advise_refund(event: RefundRequestedEvent, refund: StoredRefund | None) -> A
     return Advice(Action.DISCARD, f"the refund is {refund.status}: nothing to do")
 
 
-def advise_outcome(of: StoredOrder | StoredRefund | None, *, is_over: bool = False) -> Advice:
-    """Of a message with the outcome of a payment or a refund; `is_over`: of a review that a person has ended since."""
-    if is_over:
-        return Advice(Action.DISCARD, "the payment needs no review any more")
+def advise_outcome(of: StoredOrder | StoredRefund | None) -> Advice:
+    """A message with the outcome of a payment or a refund."""
     if of is None:
         return Advice(Action.KEEP, "the order service has no such order or refund: was its table restored?")
     return Advice(Action.REDRIVE, f"it is {of.status}, takes it once, and ignores it if it knows better")

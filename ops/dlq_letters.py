@@ -9,10 +9,9 @@ whole queues, never by reason, and it refuses messages that were *sent* to a DLQ
 destination is named (Amazon SQS API reference).
 
 **No redrive charges an order twice, whatever is lost.** A redriven message is one more delivery, and the charge
-protocol (docs/protocol.md, rules 1 to 3) takes any number of deliveries, at any age, in any order. The message has the
-order's age (`placed_at`, the same for every attempt and redrive), so one that was in the DLQ for two weeks is looked up
-although nothing else remembers its age. Its body is sent as it is, never changed. The same holds for a refund: it is
-looked up at Stripe before each request.
+protocol (docs/protocol.md) takes any number of deliveries, at any age, in any order. The message has the order's age
+(`placed_at`, the same for every attempt and redrive): 22 hours later its PaymentIntent is not created any more, and the
+order is held. Its body is sent as it is, never changed. A refund is looked up at Stripe before each request.
 
 On a FIFO queue the message keeps its group. Its deduplication id is new, and derives from the id in the DLQ. With the
 previous one, SQS would drop a message that was sent back, became a dead letter again and is sent back once more within

@@ -7,7 +7,8 @@ explained. Times are epoch seconds, amounts minor units. diagnosis.py judges the
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -18,14 +19,15 @@ from onecharge.contract.events import ORDER_ID_PATTERN, reason_of
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.after_charge import LOST
 from onecharge.payments.charge_rows import payment_of
-from onecharge.payments.charge_rules import FrozenRequest, Payment, StripeIntent
-from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
+from onecharge.payments.charge_rules import StripeIntent
+from onecharge.payments.payment_intents import metadata_of, read_intent
 from onecharge.payments.refund_rows import refund_of
 from onecharge.payments.refund_rules import Refund, StripeRefund
+from onecharge.payments.rows import Dispute, Payment
+from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.stripe_gateway import list_refunds
-from onecharge.payments.stripe_objects import metadata_of, order_id_of, read_intent, read_refund
+from onecharge.payments.stripe_objects import read_refund
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, classify
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import from_item, to_item
@@ -35,6 +37,9 @@ from ops.errors import ExitStatus, Problem
 
 MESSAGES_MAX = 1_000
 """Messages that are read of each DLQ; with more in it, the facts are incomplete, and say so."""
+LISTED_MAX = 1_000
+"""PaymentIntents that are read of the order's first day."""
+_FIRST_DAY_SECONDS, _CLOCKS_SECONDS = 26 * 3600, 2 * 3600
 _NAMED_MAX = 10
 """Orders that are named, if the beginning of an id means several."""
 _SOURCES = (
@@ -49,7 +54,6 @@ class IntentFacts:
     """A PaymentIntent of the order, with what happened to it, in Stripe's objects."""
 
     intent: StripeIntent
-    created: int
     canceled_at: int | None = None
     charges: Sequence[stripe.Charge] = ()
     refunds: Sequence[stripe.Refund] = ()
@@ -62,9 +66,7 @@ class IntentFacts:
 
     @property
     def is_returned(self) -> bool:
-        """In full, by refunds that have not failed, or by a dispute that is lost."""
-        if any(each.status == LOST for each in self.disputes):
-            return True
+        """In full, by refunds that have not failed."""
         return self.refunded_minor >= self.intent.amount_minor
 
 
@@ -76,7 +78,7 @@ class StripeFacts:
     failure: Failure | None = None
     """Why Stripe did not show it; what was read before is in `intents`."""
     is_complete: bool = True
-    """Whether the lookup has seen every PaymentIntent of the order."""
+    """Whether every PaymentIntent of the order's first day was seen."""
     was_asked: bool = True
     """Otherwise nothing is known: that no PaymentIntent is here says nothing."""
 
@@ -117,6 +119,7 @@ class Surroundings:
     """What is the same for every order of the stack; dead letters of all orders."""
 
     now: int
+    shop: str = ""
     command: str = "python -m ops"
     """How the commands of the fixes begin."""
     names: Mapping[str, str] = field(default_factory=dict)
@@ -164,13 +167,13 @@ def order_id_of_reference(stack: Stack, given: str) -> str:
         return _order_id_beginning(stack, given)
     if not re.fullmatch(r"pi_\w+", given):
         raise Problem(f"{given}: neither an order id (ord_…) nor a PaymentIntent's (pi_…)")
-    try:
-        found = order_id_of(stack.stripe.v1.payment_intents.retrieve(given))
-    except stripe.InvalidRequestError as error:
-        raise Problem(f"Stripe has no PaymentIntent {given}: {classify(error).kind}", ExitStatus.FOUND) from None
-    if found is None:
+    response = stack.payment_intents.retrieve(given)
+    if response.intent is None:
+        kind = response.failure.kind if response.failure else ""
+        raise Problem(f"Stripe does not show a PaymentIntent {given}: {kind}", ExitStatus.FOUND)
+    if response.intent.order_id is None:
         raise Problem(f"{given} is not of this application: its metadata names no order", ExitStatus.FOUND)
-    return found
+    return response.intent.order_id
 
 
 def _order_id_beginning(stack: Stack, start: str) -> str:
@@ -201,6 +204,7 @@ def surroundings(stack: Stack, *, now: int) -> Surroundings:
     letters, is_complete = _letters(stack)
     return Surroundings(
         now=now,
+        shop=stack.shop,
         command="python -m ops" if stack.is_local else f"python -m ops --stack {stack.name}",
         names={each: stack.resource(each) for each in ("RepublishFunction", "ReconcileFunction")},
         dead_letters=letters,
@@ -326,7 +330,10 @@ def items_of(stack: Stack, table: str, order_id: str) -> list[Mapping[str, Any]]
 def stripe_facts(
     stack: Stack, order_id: str, order: StoredOrder | None, payment: Payment | None, now: int
 ) -> StripeFacts:
-    """Every PaymentIntent of the order, by the row's id and by a lookup."""
+    """The row's PaymentIntent, and each that names the order among those of its first day.
+
+    This is a first look. `release` reads everything since.
+    """
     intents: dict[str, IntentFacts] = {}
     is_complete, failure = True, None
     try:
@@ -336,32 +343,47 @@ def stripe_facts(
             except stripe.InvalidRequestError as error:
                 if error.http_status != 404:
                     raise
-        request = payment.request if payment else _request_of(order_id, order)
-        for each in stack.gateway.find_payment_intents(request, now=now):
-            if each.payment_intent_id not in intents:
-                intents[each.payment_intent_id] = _intent_facts(stack.stripe, each.payment_intent_id)
-    except LookupInconclusive:
+        named, is_complete = _named_at_stripe(stack.stripe, order_id, _windows(order, payment, now))
+        intents |= {each: _intent_facts(stack.stripe, each) for each in named if each not in intents}
+    except (LookupInconclusive, stripe.StripeError) as error:
         is_complete = False
-    except stripe.StripeError as error:
-        is_complete, failure = False, classify(error)
-    sorted_intents = sorted(intents.values(), key=lambda each: (each.created, each.intent.generation))
-    return StripeFacts(intents=sorted_intents, failure=failure, is_complete=is_complete)
+        failure = classify(error) if isinstance(error, stripe.StripeError) else None
+    by_time = sorted(intents.values(), key=lambda each: each.intent.created)
+    return StripeFacts(intents=by_time, failure=failure, is_complete=is_complete)
 
 
-def _request_of(order_id: str, order: StoredOrder | None) -> FrozenRequest:
-    if order is not None:
-        return FrozenRequest.of(order.current_attempt)
-    # Only the id is known: everything of it is looked up.
-    return FrozenRequest(order_id=order_id, amount_minor=0, currency="", customer_id="", placed_at=0)
+def _windows(order: StoredOrder | None, payment: Payment | None, now: int) -> tuple[int, int]:
+    """From when until when the order's PaymentIntent may have been created; epoch seconds."""
+    placed = [payment.request.placed_at, payment.released_at or 0] if payment else []
+    placed += [int(datetime.fromisoformat(order.placed_at).timestamp())] if order else []
+    since = min(filter(None, placed), default=now - _FIRST_DAY_SECONDS)
+    return since - _CLOCKS_SECONDS, max([since, *placed]) + _FIRST_DAY_SECONDS
+
+
+def _named_at_stripe(client: stripe.StripeClient, order_id: str, between: tuple[int, int]) -> tuple[list[str], bool]:
+    """The PaymentIntents of this time that name the order; and whether all of this time were read."""
+    created = {"gte": between[0], "lt": between[1]}
+    parameters: Any = {"created": created, "limit": 100, "expand": ["data.latest_charge"]}
+    listed = client.v1.payment_intents.list(parameters).auto_paging_iter()
+    read = list(islice(listed, LISTED_MAX + 1))
+    return [each.id for each in read if order_id in orders_named_by(each)], len(read) <= LISTED_MAX
+
+
+def orders_named_by(made: Any) -> set[str]:
+    """Every order that a PaymentIntent or its charge names: a person may have edited some of it."""
+    both = (made, getattr(made, "latest_charge", None))
+    texts = [getattr(each, "description", None) or "" for each in both]
+    texts += [metadata_of(each).get("order_id", "") for each in both]
+    return set(re.findall(r"\bord_[0-9a-f]{32}\b", " ".join(texts)))
 
 
 def _intent_facts(client: stripe.StripeClient, payment_intent_id: str) -> IntentFacts:
-    made = client.v1.payment_intents.retrieve(payment_intent_id)
+    made = client.v1.payment_intents.retrieve(payment_intent_id, {"expand": ["latest_charge"]})
     charges = client.v1.charges.list({"payment_intent": payment_intent_id, "limit": 100}).data
     disputes = client.v1.disputes.list({"payment_intent": payment_intent_id, "limit": 100}).data
+    newest = Dispute(disputes[0].id, disputes[0].status) if disputes else None
     return IntentFacts(
-        intent=read_intent(made),
-        created=made.created,
+        intent=replace(read_intent(made), dispute=newest),
         canceled_at=getattr(made, "canceled_at", None),
         charges=charges[::-1],
         refunds=list(list_refunds(client, payment_intent_id)),

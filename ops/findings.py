@@ -8,10 +8,7 @@ _RECONCILE = "aws lambda invoke --function-name $(ReconcileFunction) /dev/stdout
 _RECONCILES = f"nothing is needed; if it cannot wait: {_RECONCILE}"
 _GIVE_BACK = "notify the customer; request another refund of the amount through the API, or pay it back in another way"
 
-REFUND_BY_HAND = (
-    "find the cause; refund it at Stripe, with the order's id in its metadata: nothing refunds it by itself"
-)
-EMIT_AGAIN = "python -m ops review resolve {order_id} --as retry --reason …"
+EMIT_AGAIN = "python -m ops publish {order_id} --yes"
 
 
 class Severity(Enum):
@@ -41,16 +38,20 @@ class Diagnosis(Enum):
     BACKING_OFF = ("the attempt is not finished: its message waits for its next delivery",)
     AUTHENTICATION_AWAITED = ("the customer has to authenticate (3-D Secure)",)
     OUTCOME_ON_ITS_WAY = ("the payment has an outcome, which is on its way to the order",)
-    CANCELING = ("a cancellation is requested: reconcile finishes it",)
+    CANCELING = ("a cancellation is requested: the next delivery of its message finishes it",)
 
     NO_SUCH_ORDER = ("neither the tables nor Stripe know this order", "check the id, --stack and --region")
     ORDER_LOST = (
         "there is a payment, and no order: the item was lost, as in a restore",
         "restore the order's item from a backup of the Orders table (docs/runbook.md)",
     )
+    HELD = (
+        "its PaymentIntent may not be created any more: Stripe may have forgotten the order's key",
+        "python -m ops release {order_id} --yes",
+    )
     OTHER_ORDER = (
-        "order and payment are of different money: the order was lost, and its key used for another cart",
-        "compare them with the order in a backup; then see docs/runbook.md#moneydiffers",
+        "amount or currency of order and payment differ: the order was lost or put back, and priced again",
+        "if it is unpaid, cancel it through the API; if it is paid, see docs/runbook.md#moneydiffers",
     )
     ROW_OLDER = (
         "the payment's row is older than what the order has seen of it: it was restored",
@@ -66,12 +67,12 @@ class Diagnosis(Enum):
     )
     PAYMENT_INTENT_UNKNOWN = (
         "Stripe has no such PaymentIntent as the row names",
-        "store the right key; if a wrong one made it, docs/runbook.md#striperefuses says how the order goes on",
+        "store the right key; if a wrong one made it: python -m ops release {order_id} --forget --yes",
     )
     STRIPE_UNAVAILABLE = ("Stripe does not answer", "wait: payments are retried, none fails; https://status.stripe.com")
     LOOKUP_INCOMPLETE = (
-        "Stripe has more to show than was read",
-        "run this again in an hour: then Stripe's search knows all of them",
+        "Stripe has more PaymentIntents of the order's first day than were read",
+        "python -m ops release {order_id} reads them all",
     )
     DEAD_LETTER = (
         "a message of the order is in a DLQ",
@@ -88,37 +89,20 @@ class Diagnosis(Enum):
         "the attempt is unfinished for a day",
         "see what else is found; Stripe's answers are in the log lines with this order_id",
     )
-    REQUEST_REFUSED = (
-        "Stripe refuses our request as invalid",
-        "correct what Stripe refuses, as it says; after an hour of retries the payment needs review",
-    )
     OUTCOME_NOT_APPLIED = ("the payment has an outcome, and the order does not have it", _REPUBLISH)
     PAID_TWICE = (
         "two PaymentIntents of the order succeeded",
-        "python -m ops review resolve {order_id} --as refund-second --reason …",
-    )
-    PAID_AFTER_CANCEL = (
-        "the order is canceled, and a PaymentIntent of it succeeded",
-        f"nothing is needed: reconcile refunds it; if that cannot wait: {_RECONCILE}",
+        "find the cause, and refund one of them at Stripe: docs/runbook.md#moneydiffers",
     )
     MONEY_DIFFERS = (
-        "amount or currency of the PaymentIntent is not the frozen one",
-        "find out who created or changed it at Stripe; refund it there, then resolve the review",
-    )
-    REVERSED = (
-        "the row says SUCCEEDED, and its PaymentIntent does not",
-        "find out at Stripe why it is not succeeded: the API key may be another account's",
+        "Stripe has charged something else than the row says",
+        "find out who did it; refund what is too much at Stripe: docs/runbook.md#moneydiffers",
     )
     STRIPE_DIFFERS = (
         "Stripe and the payment's row differ",
         f"{_RECONCILES}; to stop the order, cancel it through the API",
     )
-    NEEDS_REVIEW = (
-        "a person has to decide",
-        "python -m ops review list; then python -m ops review resolve {order_id} --as … --reason …",
-    )
     DISPUTED = ("the charge is disputed", "respond at Stripe (Dashboard, Disputes)")
-    FRAUD_SUSPECTED = ("the charge may be fraud", "do not ship; approve or refund it at Stripe (Dashboard, Radar)")
     JOB_STOPPED = (
         "a scheduled job does not run, or is behind",
         "aws lambda invoke --function-name $({function}) /dev/stdout; is its schedule enabled?",
@@ -133,7 +117,7 @@ class Diagnosis(Enum):
     REFUND_HELD = ("Stripe holds a refund", "if our balance is too low, top it up (Dashboard, Balances)")
     REFUND_NEEDS_REVIEW = (
         "a person has to decide about a refund",
-        "python -m ops review resolve {order_id} --refund {refund_id} --as refund-made, or refund-failed, --reason …",
+        "python -m ops review {order_id} {refund_id} --as made, or failed, --reason …",
     )
     REFUND_OUTCOME_NOT_APPLIED = (
         "a refund has an outcome, and the order service does not have it",

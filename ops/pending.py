@@ -9,7 +9,6 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from functools import partial
 
-from onecharge.orders.transitions import WAITING
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.runtime.dynamodb import ALL_SHARDS
@@ -29,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """Each waiting order with its first finding; what nothing moves by itself is a person's to move."""
+    """Each waiting order with its first finding: what is held names the command that releases it."""
     now = int(time.time())
     found = waiting(stack, until=now + 1)  # With what was placed within this second.
     around = surroundings(stack, now=now)
@@ -41,7 +40,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     shown = len(documents)
     title = f"{len(found)} wait" + (f", the oldest {shown} of them" if shown < len(found) else "")
     styles = ["red" if each["severity"] == "BROKEN" else None for each in documents]
-    table = Table.of(title, "order_id what waits_for says detail moves", documents, styles)
+    table = Table.of(title, "order_id what waits_for says detail moves fix", documents, styles)
     status = ExitStatus.FOUND if any(styles) else ExitStatus.OK
     return Report({"total": len(found), "pending": documents}, [table], status)
 
@@ -57,13 +56,12 @@ def waiting(stack: Stack, *, until: float) -> list[tuple[float, str, str]]:
 
 
 def _orders_and_refunds(stack: Stack, until: float) -> Iterator[tuple[float, str, str]]:
-    """What the index `waiting` has, without what waits for a person."""
+    """What the index `waiting` has."""
     for table, since in (("OrdersTable", "waiting_since"), ("OrderRefundsTable", "requested_at")):
         index = WaitingIndex(stack.dynamodb, stack.resource(table), since)
         for entry in index.entries(until=until):
-            if entry["status"] in WAITING:
-                what = f"refund {entry['refund_id']}" if "refund_id" in entry else f"order {entry['status']}"
-                yield index.since_of(entry), entry["order_id"], what
+            what = f"refund {entry['refund_id']}" if "refund_id" in entry else f"order {entry['status']}"
+            yield index.since_of(entry), entry["order_id"], what
 
 
 def _payments(stack: Stack, until: float) -> Iterator[tuple[float, str, str]]:
@@ -72,4 +70,4 @@ def _payments(stack: Stack, until: float) -> Iterator[tuple[float, str, str]]:
     read = partial(store.unfinished, claimed_before=int(until), limit=_PAGE)
     for order_ids, _ in paged(ALL_SHARDS, read):
         for payment in filter(None, map(store.read, order_ids)):
-            yield payment.attempt_claimed_at, payment.request.order_id, f"payment {payment.state}"
+            yield payment.claimed_at, payment.request.order_id, f"payment {payment.state}"

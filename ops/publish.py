@@ -1,11 +1,18 @@
 """Publish an order's rows again, if a record was skipped: a touch makes their streams emit them. Twice is safe."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ops.connection import Stack
 from ops.errors import ExitStatus
 from ops.facts import items_of, order_id_of_reference
 from ops.output import Report, Table
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+KEY = ("order_id", "refund_id")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -18,13 +25,22 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     tables = ("OrdersTable", "PaymentsTable", "RefundsTable")
     rows = [(table, item) for table in tables for item in items_of(stack, table, order_id)]
     for table, item in rows if arguments.yes else ():
-        stack.dynamodb.update_item(
-            TableName=stack.resource(table),
-            Key={name: item[name] for name in ("order_id", "refund_id") if name in item},
+        touch(stack.dynamodb, stack.resource(table), {name: item[name] for name in KEY if name in item})
+    found, is_done = [{"table": table} for table, _ in rows], bool(rows and arguments.yes)
+    title = f"rows of {order_id}, touched" if is_done else f"rows of {order_id}; --yes touches them"
+    return Report({"rows": found}, [Table.of(title, "table", found)], ExitStatus.OK if is_done else ExitStatus.FOUND)
+
+
+def touch(client: "DynamoDBClient", table: str, key: Mapping[str, Any]) -> bool:
+    """Let the table's stream emit the item of this key once more; False if there is none."""
+    try:
+        client.update_item(
+            TableName=table,
+            Key=key,
             UpdateExpression="ADD touches :one",
             ConditionExpression="attribute_exists(order_id)",
             ExpressionAttributeValues={":one": {"N": "1"}},
         )
-    found, is_done = [{"table": table} for table, _ in rows], bool(rows and arguments.yes)
-    title = f"rows of {order_id}, touched" if is_done else f"rows of {order_id}; --yes touches them"
-    return Report({"rows": found}, [Table.of(title, "table", found)], ExitStatus.OK if is_done else ExitStatus.FOUND)
+    except client.exceptions.ConditionalCheckFailedException:
+        return False
+    return True

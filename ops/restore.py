@@ -1,48 +1,44 @@
 """Restore what was lost. docs/runbook.md, "Restore a table", has the whole procedure.
 
-lookups   first, if both services lost orders: have charge_order look up each order that is placed before a time, since
-          its client may have placed it again.
 rows      copy the rows that a table lacks from the table that DynamoDB restored. A row that exists is never
           touched: it was written since. Can be repeated, and continued after an interruption.
 outcomes  afterwards, bring orders, payments and Stripe together, whichever of them the restore has set back: let
           reconcile read Stripe's events again since a day before the restored point in time, and emit each payment's
           outcome that its order has not seen, with a revision above what the order has seen; let each order have
-          reserved what its refunds say. Can be repeated, and continued.
+          reserved what its refunds say. Can be repeated.
 """
 
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from botocore.exceptions import ClientError
 
 from onecharge.contract.refunds import RefundState
-from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.contract.states import PaymentState
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore, payment_of
-from onecharge.payments.charge_rules import Finalize, Payment
-from onecharge.payments.placed_again import KEPT_SECONDS, PlacedAgain
-from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
+from onecharge.payments.rows import Payment
+from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.runtime.aws import error_code
-from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore
+from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import expression_values, from_item, read_items, to_item
 from onecharge.runtime.parallel import Parallel, Threads, one_after_another
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
-from ops.schedule import unattended_at
 
 TABLES = ("PaymentsTable", "RefundsTable", "OrdersTable", "OrderRefundsTable")
 """The tables that hold orders and payments."""
 EVENT_LATE_SECONDS = 25 * 3600
-"""How long after Stripe has created an event it may have been applied: reconcile retries one for a day, and clocks
-differ by less than an hour. What was applied after the restored point in time is lost."""
+"""How long after Stripe has created an event it may have been applied: reconcile is at most some hours behind without
+an alarm, and clocks differ by less than an hour. What was applied after the restored point in time is lost."""
 _EVENTS_DAYS = 30
 """How long Stripe lists an event (Stripe API reference, "Events")."""
 _PAGE = 100
@@ -50,12 +46,9 @@ _PAGE = 100
 _THREADS, _SHOWN_MAX = 16, 50
 
 MISSING, COPIED, SAME, DIFFERENT, EXPIRED = "missing", "copied", "already there", "different: left as it is", "expired"
-EMITTED, RAISED = "emitted again", "older than its order has seen: its revision was raised"
-SEEN, ORDER_LOST = "its order has seen it", "its order is lost"
-CHANGED = "a worker may have it, or it changed meanwhile: run this again later"
+EMITTED, SEEN, ORDER_LOST = "emitted again", "its order has seen it, or it is PENDING", "its order is lost"
+CHANGED = "it changed meanwhile: run this again"
 RESERVED, REFUND_LOST = "reserved again what its refunds say", "more is reserved than its refunds say: one is lost"
-_NOT_ASKED_FOR = (OrderStatus.PAYMENT_DECLINED, OrderStatus.CANCELED, OrderStatus.NEEDS_REVIEW)
-"""An order that waits is asked for by republish; one that is PAID has a PaymentIntent that reconcile finds."""
 
 Item = Mapping[str, Any]
 """In DynamoDB's JSON."""
@@ -63,10 +56,6 @@ Item = Mapping[str, Any]
 
 def add_arguments(parser: ArgumentParser) -> None:
     subcommands = parser.add_subparsers(dest="subcommand", required=True)
-    lookups = subcommands.add_parser("lookups", help="have orders looked up that may be placed again")
-    until = lookups.add_mutually_exclusive_group(required=True)
-    until.add_argument("--until", type=_time, help="until when clients may retry the lost orders")
-    until.add_argument("--off", action="store_const", const=0, dest="until", help="no longer")
     rows = subcommands.add_parser("rows", help="copy the rows that a table lacks")
     rows.add_argument("--table", required=True, choices=TABLES, help="the stack's table, by its logical id")
     rows.add_argument("--from", dest="source", required=True, metavar="TABLE", help="name of the restored table")
@@ -78,30 +67,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
     if arguments.subcommand == "outcomes":
         return _outcomes(stack, arguments.since, is_dry_run=not arguments.yes)
-    if arguments.subcommand == "lookups":
-        return _set_lookups(stack, arguments.until, is_dry_run=not arguments.yes)
     return _copy_rows(stack, arguments.table, arguments.source, is_dry_run=not arguments.yes)
-
-
-# ---------------------------------------------------------------- lookups
-
-
-def _set_lookups(stack: Stack, until: int, *, is_dry_run: bool) -> Report:
-    """Have orders that are placed before then looked up at any age, and wait until every worker does so."""
-    checkpoints = CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), PlacedAgain)
-    stored = checkpoints.read() or PlacedAgain()
-    if until and until <= time.time():
-        raise Problem("--until is past: no order would be looked up; --off says so")
-    if not is_dry_run:
-        if stored.look_up_before != until:
-            stored = checkpoints.write(replace(stored, look_up_before=until))
-        # Also if an earlier run has written it: that one may have been interrupted here.
-        time.sleep(2 * KEPT_SECONDS)
-    is_set = stored.look_up_before == until
-    shown = datetime.fromtimestamp(until, UTC).isoformat() if until else "nobody"
-    said = f"orders are looked up that are placed before: {shown}"
-    part = said if is_set else f"dry run: --yes sets it, and waits for {2 * KEPT_SECONDS} s: {said}"
-    return Report({"look_up_before": stored.look_up_before}, [part], ExitStatus.OK if is_set else ExitStatus.FOUND)
 
 
 # ---------------------------------------------------------------- rows
@@ -142,10 +108,13 @@ def copy(stack: Stack, target: str, key: Sequence[str], item: Item, *, is_dry_ru
     """Copy the item to the target if that lacks it; returns what was done."""
     if "expires_at" in item and int(item["expires_at"]["N"]) <= time.time():
         return EXPIRED  # DynamoDB would delete it again.
+    # A later release may have let the order's PaymentIntent be created, under keys of its own. A worker that believed
+    # the earlier release would create a second one. Without `released_at` the row is held, and released after a look.
+    item = {name: value for name, value in item.items() if name != "released_at"}
     if not is_dry_run:
         lacks_it = f"attribute_not_exists({key[0]})"
         try:
-            stack.dynamodb.put_item(TableName=target, Item=dict(item), ConditionExpression=lacks_it)
+            stack.dynamodb.put_item(TableName=target, Item=item, ConditionExpression=lacks_it)
             return COPIED
         except ClientError as refused:
             if error_code(refused) != "ConditionalCheckFailedException":
@@ -158,18 +127,6 @@ def copy(stack: Stack, target: str, key: Sequence[str], item: Item, *, is_dry_ru
 # ---------------------------------------------------------------- outcomes
 
 
-@dataclass(frozen=True, kw_only=True)
-class RestoreCheckpoint(Checkpoint):
-    """How far the walk through the payments has come."""
-
-    job: ClassVar[str] = "restore"
-
-    since: int
-    """The restored point in time: with another one, a walk begins at the first row."""
-    after: Mapping[str, str] | None = None
-    """The key of the last row; None once the walk has ended."""
-
-
 def _time(text: str) -> int:
     """Epoch seconds of a time with its zone. Raises ValueError."""
     parsed = datetime.fromisoformat(text)
@@ -180,25 +137,20 @@ def _time(text: str) -> int:
 
 def _outcomes(stack: Stack, since: int, *, is_dry_run: bool) -> Report:
     """Raises Problem, and ConcurrentRun."""
-    checkpoints = CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), RestoreCheckpoint)
-    checkpoint = checkpoints.read() or RestoreCheckpoint(since=since)
-    if checkpoint.since != since or checkpoint.after is None:
-        checkpoint = replace(checkpoint, since=since, after=None)
-        _reread_events(stack, since, is_dry_run=is_dry_run)
+    _reread_events(stack, since, is_dry_run=is_dry_run)
     payments = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable"))
     orders = OrderStore(stack.dynamodb, stack.resource("OrdersTable"))
     refunds = OrderRefundStore(stack.dynamodb, stack.resource("OrderRefundsTable"), orders.table)
     emit = partial(emit_page, payments, orders, refunds=refunds, is_dry_run=is_dry_run, parallel=Threads(_THREADS))
     counts, reservations, lost = Counter[str](), Counter[str](), list[str]()
-    is_over = False
-    while not is_over:
-        page, after = emit(after=checkpoint.after, now=int(time.time()))
-        checkpoint, is_over = replace(checkpoint, after=after), after is None
+    after: Item | None = None
+    while True:
+        page, after = emit(after=after, now=int(time.time()))
         counts.update(emitted for _, emitted, _ in page)
         reservations.update(reserved for _, _, reserved in page if reserved)
         lost += [order_id for order_id, emitted, _ in page if emitted == ORDER_LOST]
-        if not is_dry_run:
-            checkpoint = checkpoints.write(checkpoint)
+        if after is None:
+            break
     start = datetime.fromtimestamp(since, UTC).isoformat()
     results = [*sorted(counts.items()), *sorted(reservations.items())]
     parts: list[Table | str] = [Table("payments, and what their orders reserve", ("result", "number"), results)]
@@ -216,12 +168,11 @@ def _reread_events(stack: Stack, since: int, *, is_dry_run: bool) -> None:
     if since < time.time() - _EVENTS_DAYS * 24 * 3600:
         raise Problem(f"Stripe lists the events of the last {_EVENTS_DAYS} days: --since is earlier")
     checkpoints = CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), ReconcileCheckpoint)
-    checkpoint = checkpoints.read()
-    if checkpoint is None:
-        raise Problem("reconcile has not run yet: there is no checkpoint to set back")
-    if not is_dry_run:
-        # A job that has not come so far continues where it is.
-        checkpoints.write(checkpoint.reading_since(min(since - EVENT_LATE_SECONDS, checkpoint.since)))
+    checkpoint = checkpoints.read() or ReconcileCheckpoint(since=since)
+    begin = since - EVENT_LATE_SECONDS
+    # A job that has not come so far continues where it is.
+    if begin < checkpoint.since and not is_dry_run:
+        checkpoints.write(replace(checkpoint, since=begin))
 
 
 def emit_page(
@@ -242,7 +193,7 @@ def emit_page(
     start: Any = {"ExclusiveStartKey": to_item(after)} if after else {}
     page = payments.client.scan(TableName=payments.table, Limit=_PAGE, ConsistentRead=True, **start)
     rows = [payment_of(item) for item in page["Items"]]
-    keys = [row.key for row in rows]
+    keys = [{"order_id": row.request.order_id} for row in rows]
     found = {item["order_id"]["S"]: from_item(item) for item in read_items(orders.client, orders.table, keys)}
 
     def visit(row: Payment) -> tuple[str, str, str | None]:
@@ -258,26 +209,13 @@ def emit_page(
 
 def _emit(payments: PaymentStore, row: Payment, order: Mapping[str, Any], *, now: int, is_dry_run: bool) -> str:
     seen = order.get("payment_revision", 0)
+    if row.state is PaymentState.PENDING or row.revision == seen:
+        return SEEN
     # Above what the order has seen, also if another clock was ahead of this one.
     emitted_at = max(now, seen + 1)
-    is_older, is_pending = row.revision < seen, row.state is PaymentState.PENDING
-    is_of_other_money = (row.amount_minor, row.currency) != (order["amount_minor"], order["currency"])
-    is_asked_for = order["status"] not in _NOT_ASKED_FOR and not is_of_other_money
-    is_left = is_pending and row.cancel_requested_at is None and not is_asked_for
-    if not is_left and (row.revision == seen or (is_pending and not is_older)):
-        return SEEN
-    if is_left and now < unattended_at(row):
-        # A worker may have charged it, and its message claims it again.
+    if not (is_dry_run or payments.write_if_unchanged(row, {"last_emitted_at": emitted_at}, now=emitted_at)):
         return CHANGED
-    if not is_dry_run:
-        # What is left ended after T, or is of an order that was lost; no message comes that would end it.
-        ended = Finalize(PaymentState.DECLINED, code="restored")
-        write = (
-            partial(payments.finalize_if_unchanged, row, ended) if is_left else partial(payments.reemit_outcome, row)
-        )
-        if not write(now=emitted_at):
-            return CHANGED
-    return RAISED if is_older else EMITTED
+    return EMITTED
 
 
 def _reserve(

@@ -7,9 +7,8 @@ has passed says that something is late.
 from itertools import count
 
 from onecharge.orders.republication import RepublishCheckpoint, republications_due
-from onecharge.payments.charge_rules import Payment
-from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
-from onecharge.payments.sync import UNATTENDED_SECONDS
+from onecharge.payments.rows import Payment
+from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import BACKOFF_CAP_SECONDS
 
@@ -22,11 +21,17 @@ EVENT_SECONDS = 40 * 60
 minutes, and reads those that are five minutes old, each half hour while webhooks arrive (functions/reconcile/run.py).
 """
 
+LATE_SECONDS = 2 * EVENT_SECONDS
+"""A job whose checkpoint is this old does not run, or is behind."""
+
 OUTCOME_SECONDS = 60
 """How long a stored change may be on its way to the other service before it is late: it usually takes a second."""
 
 WORK_SECONDS = int(TimeBounds.of(30).record_seconds)
 """How long a worker may take for one message."""
+
+_UNATTENDED_SECONDS = 30 * 60
+"""A message backs off for 15 minutes at most: a row that was claimed longer ago has none."""
 
 
 def next_republication(since: float, checkpoint: RepublishCheckpoint | None) -> int:
@@ -50,12 +55,11 @@ def next_delivery(payment: Payment, hidden_seconds: int) -> int:
     return max(payment.lease_expires_at, hidden_until) + WORK_SECONDS
 
 
-def next_reconciliation(checkpoint: ReconcileCheckpoint | None, *, due_at: int = 0) -> int | None:
-    """When reconcile runs next, at the latest, or first runs after `due_at`; None if neither is known."""
-    since = max(due_at, checkpoint.round_completed_at if checkpoint else 0)
-    return since + RECONCILE_EVERY_SECONDS if since else None
+def next_reading(checkpoint: ReconcileCheckpoint | None) -> int | None:
+    """When reconcile has read Stripe's next events, at the latest; None if it has never run."""
+    return checkpoint.since + EVENT_SECONDS if checkpoint else None
 
 
 def unattended_at(payment: Payment) -> int:
-    """From when on no message seems to be left that claims the row: reconcile visits it."""
-    return max(payment.lease_expires_at, payment.claimed_at + UNATTENDED_SECONDS)
+    """From when on no message seems to be left that claims the row."""
+    return max(payment.lease_expires_at, payment.claimed_at + _UNATTENDED_SECONDS)

@@ -14,11 +14,10 @@ from typing import Any
 
 from onecharge.contract.money import as_money
 from onecharge.contract.states import OrderStatus, PaymentState
-from onecharge.payments.stripe_objects import metadata_of
+from onecharge.payments.payment_intents import metadata_of
 from ops.diagnosis import diagnose
 from ops.facts import Facts, IntentFacts
 from ops.findings import Finding, Severity
-from ops.resolver import RECORD
 
 CREATE, CONFIRM, REFUND = "create", "confirm", "refund"
 """Requests to Stripe, as `Event.logged` names them."""
@@ -46,7 +45,7 @@ class Event:
     at: float
     """Epoch seconds; most of them are whole."""
     where: str
-    """orders, payments, stripe, refunds, review (a person's decision), or a DLQ."""
+    """orders, payments, stripe, refunds, or a DLQ."""
     what: str
     logged: str = ""
     """The message of the log line that tells the same to the millisecond, or the request to Stripe; if there is one."""
@@ -115,12 +114,11 @@ def _states(facts: Facts) -> Iterator[State]:
         yield State("orders", "unreadable" if facts.order_error else "no item")
     if payment := facts.payment:
         intent = payment.payment_intent_id or "no PaymentIntent"
-        yield State("payments", payment.state, f"attempt {payment.attempt}, generation {payment.generation}, {intent}")
+        yield State("payments", payment.state, f"attempt {payment.attempt}, {intent}")
     else:
         yield State("payments", "no row")
     for each in facts.stripe.intents:
-        money = as_money(each.intent.amount_minor, each.intent.currency)
-        more = f"{money}, generation {each.intent.generation}"
+        more = money = as_money(each.intent.amount_minor, each.intent.currency)
         if refunded := each.refunded_minor:
             some = f"refunded {as_money(refunded, each.intent.currency)} of {money}"
             more += f", {'fully refunded' if refunded >= each.intent.amount_minor else some}"
@@ -146,53 +144,34 @@ def _of_order(facts: Facts) -> Iterator[Event]:
         what = f"attempt {order.attempt} was asked for, with {order.payment_method}"
         yield Event(since.timestamp(), "orders", what, "attempt made")
     if order.cancel_requested_at is not None:
-        at, what = _epoch(order.cancel_requested_at), "its cancellation was requested"
-        if person := order.canceled_by:
-            yield Event(at, "review", f"{what} by {person['by']}: {person['reason']}")
-        else:
-            yield Event(at, "orders", what, "cancellation requested")
+        at = _epoch(order.cancel_requested_at)
+        yield Event(at, "orders", "its cancellation was requested", "cancellation requested")
 
 
 def _of_payment(facts: Facts) -> Iterator[Event]:
-    payment, row = facts.payment, facts.row
+    payment = facts.payment
     if payment is None:
         return
-    first_claims = {name: int(value) for name, value in row.items() if name.startswith("attempt_claimed_at_")}
-    for name, at in first_claims.items():
-        attempt = name.rpartition("_")[2]
-        what = f"attempt {attempt} was first claimed, with {row.get(f'payment_method_{attempt}', '')}"
-        yield Event(at, "payments", what, "payment claimed")
-    if payment.claimed_at not in first_claims.values():
-        yield Event(
-            payment.claimed_at,
-            "payments",
-            f"attempt {payment.attempt} was claimed again: no result was stored",
-            "payment claimed",
-        )
+    what = f"attempt {payment.attempt} was claimed, with {payment.payment_method or 'no card: the row was recovered'}"
+    yield Event(payment.claimed_at, "payments", what, "payment claimed")
     if payment.cancel_requested_at is not None:
         what = "its cancellation was requested: nothing is confirmed"
         yield Event(payment.cancel_requested_at, "payments", what, "cancellation requested")
-    if payment.refused_at is not None:
-        yield Event(payment.refused_at, "payments", "Stripe refuses the request since then")
+    if payment.released_at is not None:
+        yield Event(payment.released_at, "payments", "an operator released it: Stripe had nothing of the order")
     if payment.finalized_at is not None and payment.state is not PaymentState.PENDING:
-        code = row.get("decline_code")
-        what = f"attempt {payment.attempt} became {payment.state}" + (f": {code}" if code else "")
+        what = f"attempt {payment.attempt} became {payment.state}" + (f": {payment.reason}" if payment.reason else "")
         yield Event(payment.finalized_at, "payments", what, "payment finalized")
     if payment.last_emitted_at is not None:
         yield Event(payment.last_emitted_at, "payments", "its outcome was emitted again")
-    for name, review in row.items():
-        if name.startswith(RECORD):
-            what = f"resolved as {review['resolution']} by {review['by']}: {review['reason']}"
-            yield Event(int(review["at"]), "review", what)
 
 
 def _of_intent(each: IntentFacts) -> Iterator[Event]:
     # The SDK's objects have no attribute for what a response leaves out.
     intent = each.intent
     ids = {"payment_intent": intent.payment_intent_id}
-    name = f"{intent.payment_intent_id} (generation {intent.generation})"
-    what = f"{name} was created: {as_money(intent.amount_minor, intent.currency)}"
-    yield Event(each.created, "stripe", what, CREATE, details=ids)
+    what = f"{intent.payment_intent_id} was created: {as_money(intent.amount_minor, intent.currency)}"
+    yield Event(intent.created, "stripe", what, CREATE, details=ids)
     for charge in each.charges:
         is_paid, code = charge.status == "succeeded", getattr(charge, "failure_code", None)
         why = getattr(getattr(charge, "outcome", None), "reason", None) or code
@@ -201,7 +180,7 @@ def _of_intent(each: IntentFacts) -> Iterator[Event]:
         details = {"charge": charge.id, **ids, "failure_code": code}
         yield Event(charge.created, "stripe", what, CONFIRM, Tone.MONEY if is_paid else Tone.PLAIN, details)
     if each.canceled_at is not None:
-        what = f"{name} was canceled: {intent.cancellation_reason or 'no reason'}"
+        what = f"{intent.payment_intent_id} was canceled: {intent.cancellation_reason or 'no reason'}"
         yield Event(each.canceled_at, "stripe", what, details=ids)
     for refund in each.refunds:
         whose = metadata_of(refund).get("refund_id") or "made by hand"

@@ -67,9 +67,6 @@ class CountedIds(Ids):
 class Behavior:
     """Settings for what Stripe's documentation leaves open, and for delays. README.md, "Not verified"."""
 
-    search_lag_seconds: float = 0.0
-    has_search: bool = True
-    """Accounts in India have none (Stripe documentation, "Search")."""
     takes_cards: bool = True
     """Whether card payments are active: otherwise they are filtered out of `allowed_payment_method_types`."""
     confirms_max: int = 100

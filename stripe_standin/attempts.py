@@ -6,7 +6,7 @@ Source: Stripe API reference, "Confirm a PaymentIntent"; Stripe documentation, "
 from collections.abc import Mapping
 from typing import Any
 
-from stripe_standin import balance, payment_methods, radar
+from stripe_standin import balance, payment_methods
 from stripe_standin.account import Account
 from stripe_standin.cards import CardBehavior, Declines, RequiresAuthentication, Succeeds
 from stripe_standin.charges import Charge
@@ -116,11 +116,7 @@ def take_money(
     account.emit("charge.succeeded", charge.as_json())
     if method.card.dispute_reason is not None:
         open_dispute(account, charge, method.card.dispute_reason)
-    if method.card.is_reviewed:
-        radar.open_review(account, intent)
     emit_change(account, intent, "succeeded")
-    if method.card.is_warned_of:
-        radar.warn(account, intent)
 
 
 def _process(account: Account, intent: PaymentIntent, method: PaymentMethod, key: str | None) -> None:
@@ -200,7 +196,6 @@ def _new_charge(account: Account, intent: PaymentIntent, method: PaymentMethod, 
         method=method,
         description=intent.description,
         receipt_email=intent.receipt_email,
-        transfer_group=intent.transfer_group,
         idempotency_key=key,
     )
     account.all(Charge)[charge.id] = charge

@@ -59,8 +59,6 @@ class Card:
     """Stripe refuses to attach cards that decline, except pm_card_chargeCustomerFail."""
     late_refund: LateRefund | None = None
     dispute_reason: str | None = None
-    is_reviewed: bool = False
-    is_warned_of: bool = False
 
 
 def _declines(last4: str, declines: Declines) -> Card:
@@ -121,8 +119,6 @@ TEST_CARDS: Mapping[str, Card] = {
     "pm_card_chargeCustomerFail": Card(_GENERIC, last4="0341"),
     # Fraud prevention.
     "pm_card_radarBlock": _declines("0019", _FRAUDULENT),
-    "pm_card_riskLevelElevated": Card(last4="9235", is_reviewed=True),
-    "pm_card_createIssuerFraudRecord": Card(last4="5423", is_warned_of=True),
     # Disputes.
     "pm_card_createDispute": Card(last4="0259", dispute_reason="fraudulent"),
     "pm_card_createDisputeProductNotReceived": Card(last4="2685", dispute_reason="product_not_received"),

@@ -26,7 +26,6 @@ class Charge:
     method: PaymentMethod
     description: str | None = None
     receipt_email: str | None = None
-    transfer_group: str | None = None
     idempotency_key: str | None = None
     declined: Declines | None = None
     pending: bool = False
@@ -74,7 +73,6 @@ class Charge:
             "receipt_email": self.receipt_email,
             "refunded": paid and self.amount_refunded == self.amount,
             "status": self.status,
-            "transfer_group": self.transfer_group,
         }
 
     def _card_json(self) -> dict[str, Any]:
@@ -107,7 +105,8 @@ class Charge:
 
 _NOT_MODELED = (
     "application application_fee application_fee_amount failure_balance_transaction on_behalf_of receipt_number "
-    "receipt_url review shipping source source_transfer statement_descriptor statement_descriptor_suffix transfer_data"
+    "receipt_url review shipping source source_transfer statement_descriptor statement_descriptor_suffix transfer_data "
+    "transfer_group"
 ).split()
 
 

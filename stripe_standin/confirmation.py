@@ -21,7 +21,7 @@ CONFIRMABLE = ("requires_payment_method", "requires_confirmation", "requires_act
 
 _CONFIRM = "payment_method|off_session|return_url|error_on_requires_action|receipt_email|use_stripe_sdk"
 _CREATE = (
-    r"amount|currency|confirm|description|transfer_group|statement_descriptor_suffix|capture_method|confirmation_method"
+    r"amount|currency|confirm|description|statement_descriptor_suffix|capture_method|confirmation_method"
     r"|(allowed_)?payment_method_types\[\d*\]|automatic_payment_methods\[(enabled|allow_redirects)\]"
 )
 _REDIRECTS = (
@@ -89,7 +89,6 @@ def _parse(account: Account, request: Request, parameters: Mapping[str, str]) ->
         metadata=metadata_of(parameters),
         description=parameters.get("description"),
         receipt_email=parameters.get("receipt_email"),
-        transfer_group=parameters.get("transfer_group"),
         statement_descriptor_suffix=parameters.get("statement_descriptor_suffix"),
         automatic_payment_methods=_automatic_payment_methods(parameters),
         allowed_payment_method_types=values(parameters, "allowed_payment_method_types") or None,

@@ -9,12 +9,13 @@ A request takes three steps, so that another request can arrive between them:
 The caller locks around each step, not around all three. Sources: Stripe documentation, "Idempotent requests",
 "Error handling", "Advanced error handling", "Authentication", "Versioning".
 
-    engine ──► confirmation ──► attempts ──► charges, disputes, radar, payment_methods ──► cards
+    engine ──► confirmation ──► attempts ──► charges, disputes, payment_methods ──► cards
            ──► payment_intents, refunds, lists         all on one account.Account
 """
 
 import re
 from collections.abc import Callable, Mapping
+from email.utils import formatdate
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,6 @@ from stripe_standin import (
     lists,
     payment_intents,
     payment_methods,
-    radar,
     refunds,
     webhook_endpoints,
 )
@@ -53,7 +53,6 @@ _ID = r"([^/]+)"
 _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("POST", "payment_intents"): confirmation.create,
     ("GET", "payment_intents"): lists.payment_intents,
-    ("GET", "payment_intents/search"): lists.search_payment_intents,
     ("GET", f"payment_intents/{_ID}"): payment_intents.retrieve,
     ("POST", f"payment_intents/{_ID}"): payment_intents.update,
     ("POST", f"payment_intents/{_ID}/confirm"): confirmation.confirm,
@@ -68,10 +67,6 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("GET", f"charges/{_ID}"): charges.retrieve,
     ("GET", "disputes"): lists.disputes,
     ("GET", f"disputes/{_ID}"): disputes.retrieve,
-    ("GET", "radar/early_fraud_warnings"): lists.early_fraud_warnings,
-    ("GET", f"radar/early_fraud_warnings/{_ID}"): partial(radar.retrieve, radar.EarlyFraudWarning),
-    ("POST", f"reviews/{_ID}/approve"): radar.approve,
-    ("GET", f"reviews/{_ID}"): partial(radar.retrieve, radar.Review),
     ("GET", "balance_transactions"): lists.balance_transactions,
     ("GET", f"balance_transactions/{_ID}"): balance.retrieve,
     ("GET", "events"): lists.events,
@@ -107,7 +102,11 @@ class StripeEngine:
     def identify(self, request: Request) -> tuple[Request, dict[str, str]]:
         """Assign a request id; returns the request and the headers of every response to it."""
         identified = Request(**{**vars(request), "id": self._ids.new("req")})
-        headers = {"Request-Id": str(identified.id), "Stripe-Version": identified.version or API_VERSION}
+        headers = {
+            "Date": formatdate(self.now(), usegmt=True),
+            "Request-Id": str(identified.id),
+            "Stripe-Version": identified.version or API_VERSION,
+        }
         if identified.uses_idempotency_key:
             headers |= {"Idempotency-Key": str(identified.idempotency_key), "Original-Request": str(identified.id)}
         return identified, headers

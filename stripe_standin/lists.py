@@ -1,7 +1,6 @@
-"""Lists, search and expansion. Source: Stripe API reference, "Pagination", "Search", "Expanding Responses"."""
+"""Lists and expansion. Source: Stripe API reference, "Pagination", "Expanding Responses"."""
 
 import operator
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,6 @@ from stripe_standin.messages import Request
 from stripe_standin.parameters import allow, integer, values
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod
-from stripe_standin.radar import EarlyFraudWarning
 from stripe_standin.refunds import Refund
 from stripe_standin.webhook_endpoints import WebhookEndpoint
 
@@ -27,7 +25,6 @@ _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
     "created[lt]": operator.lt,
     "created": operator.eq,
 }
-_SEARCHED = re.compile(r"""(?:metadata\[['"]([^'"]+)['"]\]|(status|currency)):['"]([^'"]*)['"]""")
 
 
 @dataclass(frozen=True)
@@ -57,15 +54,11 @@ def refunds(account: Account, request: Request) -> dict[str, Any]:
 
 
 def charges(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.all(Charge).values(), "payment_intent", "transfer_group")
+    return _list(request, account.all(Charge).values(), "payment_intent")
 
 
 def disputes(account: Account, request: Request) -> dict[str, Any]:
     return _list(request, account.all(Dispute).values(), "payment_intent", "charge")
-
-
-def early_fraud_warnings(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.all(EarlyFraudWarning).values(), "payment_intent", "charge")
 
 
 def balance_transactions(account: Account, request: Request) -> dict[str, Any]:
@@ -88,32 +81,6 @@ def event(account: Account, request: Request, identifier: str) -> dict[str, Any]
         if each["id"] == identifier:
             return each
     raise missing("event", identifier, "id")
-
-
-def search_payment_intents(account: Account, request: Request) -> dict[str, Any]:
-    """Search by metadata, status, currency; newest first, and each as it was when search saw it last."""
-    if not account.behavior.has_search:
-        raise invalid("Search is not available for this account.")
-    parameters = allow(request, "query|limit|page")
-    wanted = _parse_query(parameters.get("query", ""))
-    indexed = [_as_search_knows_it(account, each) for each in reversed(account.all(PaymentIntent).values())]
-    found = [each for each in indexed if each and all(_field(each, name) == value for name, value in wanted)]
-    if "page" in parameters:
-        last = f"pi_{parameters['page'].removeprefix('after_')}"
-        found = found[_index_of([each["id"] for each in found], last, request, "page") + 1 :]
-    limit = _limit(parameters)
-    page, more = found[:limit], len(found) > limit
-    next_page = f"after_{page[-1]['id'].removeprefix('pi_')}" if more else None
-    return {"object": "search_result", "data": page, "has_more": more, "next_page": next_page, "url": request.path}
-
-
-def _as_search_knows_it(account: Account, intent: PaymentIntent) -> dict[str, Any] | None:
-    """The PaymentIntent as of `search_lag_seconds` ago; None if search does not know it yet."""
-    if not account.behavior.search_lag_seconds:
-        return intent.as_json()
-    seen_until = account.clock() - account.behavior.search_lag_seconds
-    of_it = (each for each in reversed(account.events) if each["data"]["object"]["id"] == intent.id)
-    return next((each["data"]["object"] for each in of_it if each["created"] <= seen_until), None)
 
 
 def expand(account: Account, request: Request, body: dict[str, Any]) -> dict[str, Any]:
@@ -165,22 +132,6 @@ def _index_of(ids: list[str], identifier: str, request: Request, param: str) -> 
     if identifier not in ids:
         raise missing_parameter(request.path.split("/")[2].removesuffix("s"), identifier, param)
     return ids.index(identifier)
-
-
-def _parse_query(query: str) -> list[tuple[str, str]]:
-    """`metadata['a']:'b' AND status:'succeeded'`: the modeled part of Stripe's search query language."""
-    parsed = [_SEARCHED.fullmatch(clause) for clause in re.split(r"\s+AND\s+", query.strip())]
-    wanted = []
-    for clause in parsed:
-        if clause is None:
-            raise invalid("We were unable to parse your search query.", param="query")
-        key, name, value = clause.groups()
-        wanted.append((f"metadata.{key}" if key else name, value))
-    return wanted
-
-
-def _field(intent: Mapping[str, Any], name: str) -> Any:
-    return intent["metadata"].get(name[9:]) if name.startswith("metadata.") else intent[name]
 
 
 def _expanded(account: Account, body: dict[str, Any], path: list[str], requested: str) -> dict[str, Any]:

@@ -231,10 +231,6 @@ class Parity(Client):
 
     # -------------------------------------------------------------------- reads
 
-    def search_straight_after_a_create(self) -> Any:
-        self.create(**{"metadata[searched]": self.run})
-        return len(self.get("payment_intents/search", query=f"metadata['searched']:'{self.run}'").body["data"])
-
     def lists_straight_after_a_payment(self) -> Any:
         paid = self.paid()
         listed = self.get("payment_intents", **{"created[gte]": str(paid.body["created"])}).body["data"]
@@ -243,20 +239,6 @@ class Parity(Client):
             "PaymentIntents": paid.id in [each["id"] for each in listed],
             "charges": len(self.charges_of(paid.id)),
             "events": paid.id in [each["data"]["object"]["id"] for each in events],
-        }
-
-    def transfer_group(self) -> Any:
-        """On a PaymentIntent, and as a filter of charges, straight after the payment."""
-        created = self.create(transfer_group=self.run)
-        if created.status != 200:
-            return created.short
-        paid = self.confirm(created.id)
-        listed = self.get("charges", transfer_group=self.run).body["data"]
-        return {
-            "created": created.status,
-            "PaymentIntent": paid.body["transfer_group"] == self.run,
-            "charges": [each["payment_intent"] == paid.id for each in listed],
-            "other": self.get("charges", transfer_group=f"{self.run}-other").body["data"],
         }
 
     def a_refund_read_back_at_once(self) -> Any:

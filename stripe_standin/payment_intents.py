@@ -31,9 +31,7 @@ class PaymentIntent:
     payment_method: str | None = None
     description: str | None = None
     receipt_email: str | None = None
-    transfer_group: str | None = None
     statement_descriptor_suffix: str | None = None
-    review: str | None = None
     status: str = "requires_payment_method"
     latest_charge: str | None = None
     last_payment_error: dict[str, Any] | None = None
@@ -73,7 +71,6 @@ class PaymentIntent:
             "metadata": dict(self.metadata),
             "next_action": self._next_action() if requires_action else None,
             "payment_method": self.payment_method,
-            "review": self.review,
             "payment_method_options": {
                 "card": {
                     "installments": None,
@@ -86,7 +83,6 @@ class PaymentIntent:
             "receipt_email": self.receipt_email,
             "status": self.status,
             "statement_descriptor_suffix": self.statement_descriptor_suffix,
-            "transfer_group": self.transfer_group,
         }
 
     def _next_action(self) -> dict[str, Any]:
@@ -109,8 +105,8 @@ class PaymentIntent:
 
 _NOT_MODELED = (
     "application application_fee_amount customer_account excluded_payment_method_types "
-    "managed_payments on_behalf_of payment_method_configuration_details payment_record processing "
-    "setup_future_usage shipping source statement_descriptor transfer_data"
+    "managed_payments on_behalf_of payment_method_configuration_details payment_record processing review "
+    "setup_future_usage shipping source statement_descriptor transfer_data transfer_group"
 ).split()
 
 
@@ -160,7 +156,7 @@ def find(account: Account, identifier: str, *, param: str = "intent") -> Payment
 
 
 def emit_change(account: Account, intent: PaymentIntent, what: str) -> None:
-    """Emit `payment_intent.{what}`; search shows the change after its lag."""
+    """Emit `payment_intent.{what}`."""
     account.emit(f"payment_intent.{what}", intent.as_json())
 
 

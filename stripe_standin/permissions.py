@@ -22,9 +22,7 @@ _RESOURCES: Mapping[str, str] = {
     "events": "event",
     "payment_intents": "payment_intent",
     "payment_methods": "payment_method",
-    "radar": "early_fraud_warning",
     "refunds": "charge",  # The Dashboard has one row for both, "Charges and Refunds".
-    "reviews": "review",
     "webhook_endpoints": "webhook",
 }
 """What a permission is called, by the first part of the path after /v1/."""

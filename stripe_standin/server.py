@@ -263,7 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, json.dumps(body).encode(), {**headers, "Content-Type": "application/json"})
 
     def _send(self, status: int, payload: bytes, headers: dict[str, str]) -> None:
-        self.send_response(status)
+        self.send_response_only(status)  # The engine gives the Date, by its own clock.
         for name, value in {**headers, "Content-Length": str(len(payload))}.items():
             self.send_header(name, value)
         self.end_headers()

@@ -324,14 +324,14 @@ async function paymentOf(orderId, send = request) {
 }
 
 function drawOrder(order) {
-  const { order_id, status, amount, currency, amount_refunded, customer_id = customerId() } = order;
+  const { order_id, status, cancel_reason, amount, currency, amount_refunded, customer_id = customerId() } = order;
   const isOwn = customer_id === customerId(); // The API names the customer to the staff alone.
   const actions = el("section", { id: "actions", class: status === "PAYMENT_DECLINED" ? "panel" : "" });
   const cancel = () => request(config, "POST", `/orders/${order_id}/cancel`).then(() => route());
   const isBooked = status === "REQUIRES_ACTION" && confirmed.has(order_id);
   const canCancel = isOwn && ["PENDING", "REQUIRES_ACTION", "PAYMENT_DECLINED"].includes(status) && !isBooked;
   const [short, sentence] = words.STATUS[status] ?? [status, status];
-  const said = isBooked ? words.BOOKING : sentence;
+  const said = isBooked ? words.BOOKING : (words.CANCEL_REASON[cancel_reason] ?? sentence);
   const isForCard = isOwn && status === "PAYMENT_DECLINED";
   show(isOwn ? words.order(money(amount, currency)) : words.orderOf(customer_id, money(amount, currency)),
     el("div", { class: "columns" },
@@ -350,6 +350,8 @@ function drawOrder(order) {
           el("p", { class: "small" }, words.placed(when(order.placed_at), order_id))),
         isForCard ? testCards() : "")));
   if (isForCard) anotherCard(actions, order).catch(failed);
+  // Once it is CANCELED, never before: until then the bank's answer may still pay this order.
+  if (cancel_reason === "expired") actions.append(button(words.ORDER_AGAIN, () => orderAgain(order)));
   if (status === "REQUIRES_ACTION" && !isBooked) actions.append(button(words.CONFIRM, () => confirmWithBank(order_id)));
 }
 
@@ -359,6 +361,16 @@ async function confirmWithBank(orderId) {
   const { stripe_status } = await paymentOf(orderId);
   const said = stripe_status === "requires_action" ? words.NOT_CONFIRMED : words.WAITING_FOR_BANK;
   await route({ said: confirmed.has(orderId) ? "" : said });
+}
+
+/** Fill the basket with what was ordered. This order has ended, and the customer wants another: so the next key is new. */
+async function orderAgain({ order_id, items, currency }) {
+  const customer = customerId();
+  const lines = items.map(({ sku, quantity }) => ({ sku, quantity }));
+  const record = await remember(customer, "order", { items: lines, currency });
+  if (record.answer?.order_id === order_id) await forget(record);
+  for (const { sku, quantity } of lines) putInBasket(customer, sku, quantity);
+  location.hash = "#/";
 }
 
 /** After a decline: another card, under a key of its own, for the same order. */

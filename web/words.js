@@ -57,7 +57,7 @@ export const refunded = (amount) => `${amount} has been refunded.`;
 export const placed = (date, orderId) => `Ordered ${date}\nOrder number ${orderId}`;
 export const CANCEL = "Cancel this order";
 export const CONFIRM = "Confirm with your bank";
-export const NOT_CONFIRMED = "You have not confirmed this payment yet. You can do it at any time, or cancel the order.";
+export const NOT_CONFIRMED = "You have not confirmed this payment yet. You can still do it, or cancel the order.";
 export const WAITING_FOR_BANK = "We are waiting for your bank's answer.";
 export const BOOKING = "Your bank has confirmed this payment. We are completing your order.";
 
@@ -69,8 +69,14 @@ export const STATUS = {
   REQUIRES_ACTION: ["to be confirmed", "Your bank asks you to confirm this payment. Nothing is charged before you do."],
   CANCELING: ["being canceled", "The order is being canceled. If your card was charged a moment before, the order stays paid."],
   CANCELED: ["canceled", "The order is canceled. Nothing was charged."],
-  NEEDS_REVIEW: ["in review", "We are checking this payment, and will contact you. Please do not order again."],
 };
+
+/** Why an order is CANCELED, unless its customer asked for it. */
+export const CANCEL_REASON = {
+  expired: "The payment was not confirmed in time, so the order is canceled. Nothing was charged.",
+  not_chargeable: "This amount cannot be charged, so the order is canceled. Nothing was charged.",
+};
+export const ORDER_AGAIN = "Order again";
 
 // ---- an order that was sent before
 

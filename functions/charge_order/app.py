@@ -1,14 +1,13 @@
 """charge_order: charges orders, fed by the payments queue. This file only puts the parts together.
 
-SQS message ─► Consumer ─┬─► order_placed.py ─► claim ─► charge ─► finalize
-               (runtime) └─► cancel_requested.py
+SQS message ─► Consumer ─► payments/deliveries.py ─► claim ─► charge ─► finalize
+               (runtime)
 """
 
 from typing import Any
 
-from charge_order.cancel_requested import cancel_order
-from charge_order.order_placed import charge_order
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, event_adapter
+from onecharge.payments.deliveries import cancel_order, charge_order
 from onecharge.payments.parts import PaymentParts
 from onecharge.payments.tools import Tools
 from onecharge.runtime.consumer import BatchResponse, Consumer, Disposition

@@ -5,16 +5,16 @@ from typing import Any
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
 
 from get_payment.payment import ROUTE, Payments
-from onecharge.payments.parts import StripeParts
+from onecharge.payments.parts import PaymentParts
 from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.http_api import resolver_of
 from onecharge.runtime.parts import part
 
 
-class GetPaymentParts(StripeParts):
+class GetPaymentParts(PaymentParts):
     @part
     def resolver(self) -> APIGatewayHttpResolver:
-        payments = Payments(self.payments, lambda: self.stripe.client(), self.logger, self.counts)
+        payments = Payments(self.payments, self.payment_intents, self.logger, self.counts)
         return resolver_of([ROUTE], payments, logger=self.logger, count=self.counts)
 
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Self
 
-import stripe
 from aws_lambda_powertools import Logger
 from pydantic import Field
 
 from onecharge.contract.events import OrderId
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.charge_rules import Payment, StripeIntent
-from onecharge.payments.stripe_gateway import StripeGateway
+from onecharge.payments.charge_rules import StripeIntent
+from onecharge.payments.payment_intents import PaymentIntents
+from onecharge.payments.rows import Payment
 from onecharge.runtime.http_api import JsonResponse, Request, ResponseModel, Route, order_not_found, try_again
 
 
@@ -52,8 +52,8 @@ class Payments:
     """The Payments table, which is only read, and Stripe."""
 
     store: PaymentStore
-    client: Callable[[], stripe.StripeClient]
-    """The client with the Stripe key as it is now. Raises SecretUnavailable."""
+    stripe: Callable[[], PaymentIntents]
+    """With the Stripe key as it is now. Raises SecretUnavailable."""
     logger: Logger
     count: Callable[[str], None]
 
@@ -64,7 +64,7 @@ def get_payment(request: Request, payments: Payments, order_id: str) -> JsonResp
     if payment is None or payment.request.customer_id != request.customer_id:
         raise order_not_found()
     try:
-        intent = intent_to_confirm(payment, lambda: StripeGateway(payments.client()))
+        intent = intent_to_confirm(payment, payments.stripe)
     except ClientSecretUnknown as unknown:
         payments.count("ClientSecretUnknown")
         payments.logger.warning(
@@ -76,7 +76,7 @@ def get_payment(request: Request, payments: Payments, order_id: str) -> JsonResp
     return request.respond(HTTPStatus.OK, view, {"X-Correlation-Id": payment.correlation_id})
 
 
-def intent_to_confirm(payment: Payment, gateway: Callable[[], StripeGateway]) -> StripeIntent | None:
+def intent_to_confirm(payment: Payment, stripe: Callable[[], PaymentIntents]) -> StripeIntent | None:
     """The PaymentIntent as it is now; None if the current attempt does not require action.
 
     Raises:
@@ -89,10 +89,10 @@ def intent_to_confirm(payment: Payment, gateway: Callable[[], StripeGateway]) ->
         or payment.cancel_requested_at is not None
     ):
         return None
-    response = gateway().retrieve(payment.payment_intent_id)
-    if response.found is None or response.failure:
+    response = stripe().retrieve(payment.payment_intent_id)
+    if response.intent is None or response.failure:
         raise ClientSecretUnknown(response.failure.kind if response.failure else "no PaymentIntent")
-    return response.found
+    return response.intent
 
 
 ROUTE = Route(

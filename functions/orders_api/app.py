@@ -60,6 +60,7 @@ class OrdersApiParts(Parts):
             Dependencies(
                 orders=self.orders,
                 refunds=self.refunds,
+                shop=self.environment["SHOP"],
                 prices=PRICES,
                 price_of=price_of,
                 logger=self.logger,

@@ -3,13 +3,12 @@
     the order's status                                     ─► one conditional write ─► response
       PENDING, REQUIRES_ACTION, PAYMENT_DECLINED                CANCELING                202
       CANCELING, CANCELED                                       none                     202, 200
-      PAID, NEEDS_REVIEW                                        none                     409
+      PAID                                                      none                     409
 
 The stored item publishes CancelRequested. The payment service cancels at Stripe, which decides the race with a charge,
 and the outcome makes the order CANCELED or PAID.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
 from http import HTTPStatus
 
@@ -21,23 +20,15 @@ from onecharge.runtime.http_api import JsonResponse, Request, Route
 from orders_api.http import Dependencies, conflict
 from orders_api.responses import OrderView, order_view
 
-_REFUSED: Mapping[str, tuple[str, str]] = {
-    OrderStatus.PAID: ("already-paid", "The order is paid. It can be refunded, not canceled."),
-    OrderStatus.NEEDS_REVIEW: ("needs-review", "A person is reviewing this payment."),
-}
-"""Why an order is not canceled, by its status."""
-_REQUESTED = (OrderStatus.CANCELING, OrderStatus.CANCELED)
-"""A second request stores nothing. Nothing else is answered as accepted that was not stored."""
-
 
 def cancel_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
     """Request the cancellation, which is finished asynchronously. Idempotent."""
     order, is_new = request_cancellation(deps.orders, request.customer_id, order_id, now=deps.clock())
-    if not is_new and order.status not in _REQUESTED:
-        raise conflict(*_REFUSED[order.status])
     if is_new:
         deps.count("OrderCanceling")
         deps.log("cancellation requested", order)
+    elif order.status is OrderStatus.PAID:
+        raise conflict("already-paid", "The order is paid. It can be refunded, not canceled.")
     is_finished = order.status is OrderStatus.CANCELED
     return request.respond(
         HTTPStatus.OK if is_finished else HTTPStatus.ACCEPTED,
@@ -51,7 +42,7 @@ def request_cancellation(
 ) -> tuple[StoredOrder, bool]:
     """Write that the order is CANCELING, if its status allows it; returns the order, and whether that was written.
 
-    Raises NoSuchOrder.
+    Raises NoSuchOrder, OrderStatusConflict.
     """
     try:
         item = orders.move(
@@ -63,6 +54,8 @@ def request_cancellation(
             values={":now": now.isoformat()},
         )
     except OrderStatusConflict as conflicting:
+        if conflicting.status in CANCEL.origins:  # What was not stored is not answered as accepted.
+            raise
         return conflicting.order, False
     return StoredOrder.from_item(item), True
 
@@ -75,6 +68,6 @@ ROUTE = Route(
     "order becomes CANCELED or PAID by itself. Idempotent.",
     HTTPStatus.OK,
     OrderView,
-    {HTTPStatus.NOT_FOUND: ("not-found",), HTTPStatus.CONFLICT: ("already-paid", "needs-review")},
+    {HTTPStatus.NOT_FOUND: ("not-found",), HTTPStatus.CONFLICT: ("already-paid",)},
     is_sometimes_accepted=True,
 )

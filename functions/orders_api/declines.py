@@ -33,17 +33,13 @@ MESSAGES: Mapping[str, str] = {
     "reenter_transaction": "The bank could not process the payment. Please try again.",
     "try_again_later": "The card could not be processed. Please try again later.",
     "withdrawal_count_limit_exceeded": f"This card has reached its limit. {_ANOTHER_CARD}",
-    # The payment service's own: Stripe does not accept the payment method or the amount.
-    "amount_too_large": "The amount is larger than can be charged at once. Please contact the shop.",
-    "amount_too_small": "The amount is too small to be charged. Please contact the shop.",
-    "no_attempt_left": "The payment was declined too often. Please place a new order.",
+    # The payment service's own: Stripe does not accept the payment method.
     "payment_method_customer_decline": "The payment was not approved. Please approve it, or try another card.",
     "payment_method_of_another_customer": f"This card cannot be used for this order. {_ANOTHER_CARD}",
     "payment_method_provider_decline": f"The provider of this payment method declined. {_ANOTHER_CARD}",
     "payment_method_unactivated": f"This kind of payment is not available here. {_ANOTHER_CARD}",
     "payment_method_unknown": "The card's details were not found. Please enter them again.",
     "payment_method_used": "The card's details can be used only once. Please enter them again.",
-    "requires_action_expired": "The payment was not confirmed in time. Please try again.",
 }
 
 DECLINED = f"The card was declined. {_ANOTHER_CARD}"

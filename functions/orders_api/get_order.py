@@ -32,14 +32,7 @@ def get_order(request: Request, deps: Dependencies, order_id: str) -> JsonRespon
     is_for_staff = STAFF_SCOPE in request.caller.scopes
     order = deps.find_order(order_id, of=None if is_for_staff else request.customer_id)
     if is_for_staff:
-        deps.logger.info(
-            "order read by the staff",
-            extra={
-                "order_id": order_id,
-                "read_by": request.caller.subject,
-                "correlation_id": order.correlation_id,
-            },
-        )
+        deps.log("order read by the staff", order, read_by=request.caller.subject)
     shown = order_view(order).model_dump(exclude_unset=True)
     shown["items"] = [ItemView(**item.model_dump(), amount=item.amount_minor) for item in order.items]
     shown["refunds"] = refunds_of(order, deps)

@@ -50,6 +50,8 @@ class Dependencies:
 
     orders: OrderStore
     refunds: OrderRefundStore
+    shop: str
+    """In every order's id (onecharge.orders.ids)."""
     prices: Prices
     price_of: PriceOf
     logger: Logger
@@ -63,11 +65,9 @@ class Dependencies:
             raise NoSuchOrder
         return order
 
-    def log(self, message: str, order: StoredOrder) -> None:
-        self.logger.info(
-            message,
-            extra={"order_id": order.order_id, "attempt": order.attempt, "correlation_id": order.correlation_id},
-        )
+    def log(self, message: str, order: StoredOrder, **about: str) -> None:
+        ids = {"order_id": order.order_id, "attempt": order.attempt, "correlation_id": order.correlation_id}
+        self.logger.info(message, extra={**ids, **about})
 
 
 def key_and_body(request: Request) -> tuple[str, str]:

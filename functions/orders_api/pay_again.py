@@ -23,8 +23,7 @@ ATTEMPTS_MAX = 8
 """Stripe advises no more, and cancels a PaymentIntent that is confirmed too often. The contract allows 100."""
 
 _KEY_IS_UNUSED = "attribute_not_exists(attempt_keys.#key)"
-_ANOTHER_IS_LEFT = "attempt < :attempts_max AND attribute_not_exists(takes_no_attempt)"
-_CARD_IS_ALLOWED = "NOT contains(refused_payment_methods, :payment_method)"
+_ANOTHER_IS_LEFT = "attempt < :attempts_max"
 
 
 class PaymentRequest(BaseModel):
@@ -72,7 +71,7 @@ def make_attempt(
                 ":fingerprint": fingerprint,
                 ":attempts_max": ATTEMPTS_MAX,
             },
-            conditions=[_KEY_IS_UNUSED, _ANOTHER_IS_LEFT, _CARD_IS_ALLOWED],
+            conditions=[_KEY_IS_UNUSED, _ANOTHER_IS_LEFT],
         )
     except OrderStatusConflict as refused:
         if refused.order.attempt_keys.get(key) != fingerprint:
@@ -88,10 +87,7 @@ def _why_refused(order: StoredOrder, key: str) -> Problem:
     if order.status is not OrderStatus.PAYMENT_DECLINED:
         detail = f"The order is {order.status}: another attempt is possible only while PAYMENT_DECLINED."
         return conflict("not-declined", detail)
-    if order.attempt >= ATTEMPTS_MAX or order.takes_no_attempt:
-        return conflict("attempts-exhausted", f"No attempt follows the {order.attempt} there were. Place a new order.")
-    detail = "The card's issuer has advised not to try this payment method again. Use another one."
-    return conflict("payment-method-refused", detail)
+    return conflict("attempts-exhausted", f"No attempt follows the {order.attempt} there were. Place a new order.")
 
 
 ROUTE = Route(
@@ -105,7 +101,7 @@ ROUTE = Route(
     {
         HTTPStatus.BAD_REQUEST: BAD_BODY,
         HTTPStatus.NOT_FOUND: ("not-found",),
-        HTTPStatus.CONFLICT: ("not-declined", "attempts-exhausted", "payment-method-refused"),
+        HTTPStatus.CONFLICT: ("not-declined", "attempts-exhausted"),
         HTTPStatus.UNPROCESSABLE_ENTITY: ("idempotency-key-reused",),
     },
     body=PaymentRequest,

@@ -3,9 +3,9 @@
     request ─► validate ─► price ─► one conditional write ─► 202 PENDING
                            └─ the table's stream ─► publish_events ─► SNS ─► charge_order
 
-The order's id derives from the customer and the idempotency key (onecharge.orders.ids), so a retry finds the order that
-the first try stored, at the prices of that time. The function does nothing else: the stored item is the outbox
-(onecharge.orders.schema).
+The order's id derives from the shop, the customer and the idempotency key (onecharge.orders.ids), so a retry finds the
+order that the first try stored, at the prices of that time. The function does nothing else: the stored item is the
+outbox (onecharge.orders.schema).
 """
 
 from datetime import datetime
@@ -71,6 +71,7 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
     wanted = parse(OrderRequest, body, expected="The body does not describe an order that can be charged.")
     order, is_new = store_order(
         deps.orders,
+        deps.shop,
         request.customer_id,
         wanted,
         key,
@@ -86,6 +87,7 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
 
 def store_order(
     orders: OrderStore,
+    shop: str,
     customer_id: str,
     wanted: OrderRequest,
     key: str,
@@ -98,7 +100,7 @@ def store_order(
 
     Raises Problem if it cannot be sold or charged, or if the customer used this key for an order with another body.
     """
-    order_id = order_id_of(customer_id, key)
+    order_id = order_id_of(shop, customer_id, key)
     try:
         items = priced(wanted, price_of)
     except Exception:

@@ -16,7 +16,7 @@ Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 _CONFIRM = (
     "The customer has to confirm this payment at their bank (3-D Secure). Their page gets the client secret from "
     "GET /orders/{order_id}/payment, and passes it to Stripe.js: stripe.handleNextAction. Otherwise the order becomes "
-    "PAYMENT_DECLINED after some hours, and can be paid with another card, or canceled now."
+    "CANCELED after some hours. It can also be canceled now."
 )
 
 
@@ -37,11 +37,6 @@ class AttemptView(ResponseModel):
     decline_code: str | None = Field(
         default=None, description="Stripe's decline code, for the shop; only with PAYMENT_DECLINED."
     )
-    advice_code: str | None = Field(
-        default=None,
-        description="Stripe's advice, for the shop; only with PAYMENT_DECLINED: `confirm_card_data`, "
-        "`do_not_try_again` (the same payment method is refused from then on) or `try_again_later`.",
-    )
     message: str | None = Field(default=None, description="The decline in words for the customer.")
 
 
@@ -57,10 +52,15 @@ class OrderView(ResponseModel):
     next_step: str | None = Field(
         default=None, description="Only with REQUIRES_ACTION: what the customer has to do, and how, for developers."
     )
+    cancel_reason: str | None = Field(
+        default=None,
+        description="Only with CANCELED, unless a person canceled it: `expired`, if the customer did not confirm the "
+        "payment in time, or `not_chargeable`, if Stripe does not charge this amount.",
+    )
     attempts: list[AttemptView] = Field(description="The oldest first.")
     amount_refunded: int = Field(description="What is refunded or being refunded, also in Stripe's Dashboard.")
     dispute_status: str | None = Field(
-        default=None, description="Stripe's status of the most urgent dispute, such as `needs_response` or `lost`."
+        default=None, description="Stripe's status of the newest dispute, such as `needs_response` or `lost`."
     )
 
 
@@ -93,6 +93,8 @@ def order_view(order: StoredOrder) -> OrderView:
         shown["next_step"] = _CONFIRM.format(order_id=order.order_id)
     if order.paid_at:
         shown["paid_at"] = order.paid_at
+    if order.cancel_reason:
+        shown["cancel_reason"] = order.cancel_reason
     if order.dispute_status:
         shown["dispute_status"] = order.dispute_status
     return OrderView(**shown)
@@ -113,5 +115,4 @@ def _attempt(order: StoredOrder, number: int) -> dict[str, Any]:
     shown: dict[str, Any] = {"attempt": number, "status": outcome.status}
     if outcome.status is OrderStatus.PAYMENT_DECLINED:
         shown |= {"decline_code": outcome.decline_code, "message": message_for(outcome.decline_code)}
-        shown |= {"advice_code": outcome.advice_code} if outcome.advice_code else {}
     return shown

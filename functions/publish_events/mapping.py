@@ -56,7 +56,7 @@ def payment_outcome_from_item(item: Item) -> PaymentOutcomeEvent | None:
     if event_type is None:
         return None
     is_paid = event_type is EventType.PAYMENT_SUCCEEDED
-    is_declined = event_type is EventType.PAYMENT_DECLINED
+    is_unpaid = event_type in (EventType.PAYMENT_DECLINED, EventType.PAYMENT_CANCELED)
     outcome = PaymentOutcome(
         order_id=row["order_id"],
         attempt=row["attempt"],
@@ -64,11 +64,9 @@ def payment_outcome_from_item(item: Item) -> PaymentOutcomeEvent | None:
         currency=row["currency"],
         payment_intent_id=row.get("payment_intent_id"),
         payment_method=row.get(f"payment_method_{row['attempt']}"),
-        decline_code=row.get("decline_code") if is_declined else None,
-        advice_code=row.get("advice_code") if is_declined else None,
+        reason=row.get("reason") if is_unpaid else None,
         amount_refunded_minor=row.get("amount_refunded_minor", 0) if is_paid else None,
         dispute_status=row.get("dispute_status") if is_paid else None,
-        fraud_suspicion=row.get("fraud_suspicion") if is_paid else None,
         revision=row["revision"],
         occurred_at=datetime.fromtimestamp(row["finalized_at"], UTC),
     )
@@ -79,8 +77,7 @@ def refund_outcome_from_item(item: Item) -> RefundOutcomeEvent | None:
     """The outcome of a refund; None while it is PENDING. Raises KeyError, TypeError or ValueError."""
     row = from_item(item)
     event_type = REFUND_EVENT_TYPES.get(RefundState(row["state"]))
-    if event_type is None or row.get("is_internal"):
-        # The payment service itself refunds a canceled order that was charged: the order service requested nothing.
+    if event_type is None:
         return None
     outcome = RefundOutcome(
         order_id=row["order_id"],

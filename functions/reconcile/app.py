@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from onecharge.payments.parts import PaymentParts
-from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
-from onecharge.payments.stripe_events import Received
+from onecharge.payments.stripe_events import Received, ReconcileCheckpoint
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parallel import Threads
@@ -33,10 +32,11 @@ def handler(parts: ReconcileParts, event: dict[str, Any], context: Context) -> N
     """Reconcile from where the last run stopped; what the schedule says does not matter."""
     ReconcileRun(
         make_tools=parts.tools,
-        instruments=parts.instruments,
+        apply=parts.apply,
         state=parts.checkpoints(ReconcileCheckpoint),
         received=parts.checkpoints(Received),
         seconds_left=lambda: context.get_remaining_time_in_millis() / 1000,
-        gauge=parts.counts.gauge,
+        logger=parts.logger,
+        counts=parts.counts,
         parallel=parts.threads,
     ).run()

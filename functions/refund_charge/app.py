@@ -21,7 +21,7 @@ class RefundChargeParts(PaymentParts):
         return Consumer(
             model=RefundRequestedEvent,
             # A Stripe key that cannot be read is an outage: each message backs off.
-            handle=lambda event: refund_charge(event, self.tools()),
+            handle=lambda event: refund_charge(event, self.refund_tools()),
             queue=Queue(lambda: self.sqs, self.environment["REFUNDS_QUEUE_URL"], self.environment["REFUNDS_DLQ_URL"]),
             logger=self.logger,
             count=self.counts,

@@ -15,7 +15,7 @@ from typing import Any
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import Event
-from onecharge.contract.states import OrderStatus
+from onecharge.contract.refunds import RefundState
 from onecharge.orders.republication import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
@@ -95,7 +95,7 @@ class Republisher:
         source, shard = part
         until = checkpoint.round_at - FIRST_WAIT_SECONDS
         entries, last = source.index.page(shard, until=until, after=after, limit=ITEMS_A_PAGE)
-        self._report_reviews(sum(entry.get("status") == OrderStatus.NEEDS_REVIEW for entry in entries))
+        self._report_reviews(sum(entry.get("status") == RefundState.NEEDS_REVIEW for entry in entries))
         # The index is eventually consistent: what is due by it is read consistently, a hundred with one request.
         items = source.read([entry for entry in entries if _is_worth_reading(source, entry, checkpoint)])
         return [event for item in items if (event := self._due(source, item, checkpoint)) is not None], last
@@ -146,7 +146,7 @@ class Republisher:
         if number:
             self.count(Alarm(Cause.NEEDS_REVIEW))
             about = {"items": number, "cause": Cause.NEEDS_REVIEW}
-            self.logger.error("orders or refunds need review: `review list` has them", extra=about)
+            self.logger.error("refunds need review: `review list` has them", extra=about)
 
     def _report_unpublishable(self, order_id: str, error: str) -> None:
         """Raise the alarm, in every round until the item is corrected. The others are published."""
@@ -160,7 +160,7 @@ class Republisher:
 def _is_worth_reading(source: Source, entry: Mapping[str, Any], checkpoint: RepublishCheckpoint) -> bool:
     """Whether the item may be due, or stuck; or breaks the schema, which raises the alarm in every round."""
     if entry.get("status") not in WAITING:
-        return entry.get("status") != OrderStatus.NEEDS_REVIEW
+        return entry.get("status") != RefundState.NEEDS_REVIEW
     try:
         since = source.index.since_of(entry)
     except ValueError:

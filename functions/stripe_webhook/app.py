@@ -22,10 +22,11 @@ class StripeWebhookParts(PaymentParts):
     def route(self) -> WebhookRoute:
         return WebhookRoute(
             secret=self.signing_secret,
-            make_tools=self.tools,
+            apply=self.apply,
             is_live=lambda: self.stripe.is_live(),
             newest=NewestReceived(self.checkpoints(Received)),
-            instruments=self.instruments,
+            logger=self.logger,
+            count=self.counts,
         )
 
 

@@ -1,6 +1,6 @@
 """POST /stripe/events: the route that Stripe's webhook endpoint calls. Stripe only needs to know whether to send again.
 
-verify the signature ─┬─► parse, sync ──┬─► 200
+verify the signature ─┬─► parse, apply ─┬─► 200, also for another shop's event
                       │                 └─► an outage, or an event of the other mode: 503, and Stripe sends it again
                       ├─► not from Stripe: 400, after the secret was read again, in case that it was rotated
                       └─► no signing secret is stored: 503 and an alarm
@@ -12,12 +12,17 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 import stripe
+from aws_lambda_powertools import Logger
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response, content_types
 
-from onecharge.payments.instruments import Instruments
-from onecharge.payments.stripe_events import EventDeferred, NewestReceived, is_signing_secret, parse_event
-from onecharge.payments.sync import OUTAGES, cause_of, sync
-from onecharge.payments.tools import Tools
+from onecharge.payments.stripe_events import (
+    EventDeferred,
+    NewestReceived,
+    StripeEvent,
+    is_signing_secret,
+    parse_event,
+)
+from onecharge.payments.sync import OUTAGES, cause_of
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.http_api import NOTHING_HERE, Problem
 from onecharge.runtime.metrics import Alarm
@@ -46,7 +51,7 @@ class WebhookRoute:
     """The route.
 
     Args:
-        make_tools: what one event is applied with. Raises SecretUnavailable.
+        apply: makes our rows say what Stripe says after an event. Raises sync.OUTAGES.
         is_live: whether our API key is one of live mode. Raises SecretUnavailable.
     """
 
@@ -54,13 +59,14 @@ class WebhookRoute:
         self,
         *,
         secret: SigningSecret,
-        make_tools: Callable[[], Tools],
+        apply: Callable[[StripeEvent], None],
         is_live: Callable[[], bool],
         newest: NewestReceived,
-        instruments: Instruments,
+        logger: Logger,
+        count: Callable[[str], None],
     ) -> None:
-        self._secret, self._make_tools, self._is_live, self._newest = secret, make_tools, is_live, newest
-        self._instruments = instruments
+        self._secret, self._apply, self._is_live, self._newest = secret, apply, is_live, newest
+        self._logger, self._count = logger, count
         self.resolver = APIGatewayHttpResolver()
         self.resolver.post("/stripe/events")(self.receive)
         self.resolver.not_found(lambda _: NOTHING_HERE.response(self._correlation_id()))
@@ -74,21 +80,16 @@ class WebhookRoute:
         parsed = parse_event(event)
         if parsed is None:
             # Refused, it would be sent again for days. Stripe shows by the id what its endpoint sends needlessly.
-            self._instruments.count("EventIgnored")
-            message = "event ignored: its type, account or PaymentIntent is not ours"
-            self._instruments.log(message, event_id=event.id)
+            self._count("EventIgnored")
+            message = "event ignored: its type or account is not ours, or it has no PaymentIntent"
+            self._logger.info(message, extra={"event_id": event.id})
         else:
             self._require_our_mode(event)
             self._newest.saw(parsed)
-            sync(parsed, self._make_tools())
-            self._instruments.count("EventProcessed")
-            self._instruments.log(
-                "event processed",
-                event_id=parsed.event_id,
-                event_type=parsed.type,
-                order_id=parsed.order_id,
-                payment_intent_id=parsed.payment_intent_id,
-            )
+            self._apply(parsed)
+            self._count("EventProcessed")
+            about = {"event_id": parsed.event_id, "event_type": parsed.type, "order_id": parsed.order_id}
+            self._logger.info("event processed", extra={**about, "payment_intent_id": parsed.payment_intent_id})
         return Response(HTTPStatus.OK.value, content_types.APPLICATION_JSON, {"received": True})
 
     def _verified(self) -> stripe.Event:
@@ -110,7 +111,7 @@ class WebhookRoute:
         if not is_signing_secret(found) and self._secret.read_again():
             found = self._secret.current()
         if not is_signing_secret(found):
-            raise EventDeferred("no signing secret is stored", cause=Cause.WEBHOOK_SILENT)
+            raise EventDeferred("no signing secret is stored", alarm=Cause.WEBHOOK_SILENT)
         return found
 
     def _require_our_mode(self, event: Any) -> None:
@@ -121,22 +122,22 @@ class WebhookRoute:
         """
         is_live = self._is_live()
         if getattr(event, "livemode", is_live) != is_live:
-            self._instruments.count("EventOfOtherMode")
-            raise EventDeferred("event of the other mode: live, or of a sandbox", cause=Cause.STRIPE_ACCOUNT)
+            self._count("EventOfOtherMode")
+            raise EventDeferred("event of the other mode: live, or of a sandbox", alarm=Cause.STRIPE_ACCOUNT)
 
     # ------------------------------------------------------------ what is answered otherwise
 
     def _refuse(self, _: NotFromStripe) -> Response[str]:
-        self._instruments.count("SignatureRefused")
-        self._instruments.logger.warning("signature refused", extra={"correlation_id": self._correlation_id()})
+        self._count("SignatureRefused")
+        self._logger.warning("signature refused", extra={"correlation_id": self._correlation_id()})
         return self._problem(HTTPStatus.BAD_REQUEST, "not-from-stripe", "The signature is not Stripe's.")
 
     def _unavailable(self, error: Exception) -> Response[str]:
-        self._instruments.count("WebhookDeferred")
+        self._count("WebhookDeferred")
         cause = cause_of(error)
         if cause:
-            self._instruments.count(Alarm(cause))
-        self._instruments.logger.warning(
+            self._count(Alarm(cause))
+        self._logger.warning(
             "webhook deferred: Stripe sends it again",
             extra={
                 "error": logged_as(error),
@@ -149,9 +150,9 @@ class WebhookRoute:
 
     def _failed(self, _: Exception) -> Response[str]:
         cause = Cause.UNEXPECTED_ERROR
-        self._instruments.count(Alarm(cause))
+        self._count(Alarm(cause))
         about = {"cause": cause, "correlation_id": self._correlation_id()}
-        self._instruments.logger.exception("request failed", extra=about)
+        self._logger.exception("request failed", extra=about)
         return self._problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "The event was not applied. Send it again.")
 
     def _problem(self, status: HTTPStatus, kind: str, detail: str) -> Response[str]:

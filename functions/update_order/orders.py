@@ -1,7 +1,9 @@
 """The outcome of a payment, written to its order: the status, Stripe's total of refunds, and a dispute.
 
 The order keeps the revision of the payment's row that it has seen: an outcome of an older one changes nothing, unless
-it is final at Stripe. An outcome counts only if its money is the order's.
+it is final at Stripe. An outcome counts only with the order's amount and currency; a cancellation counts whatever they
+are. If they differ, the order was lost or put back, and priced again: it stays as it is, with an alarm, until a person
+cancels it or refunds its payment.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,20 +11,19 @@ from typing import Any
 
 from aws_lambda_powertools import Logger
 
-from onecharge.contract.events import DO_NOT_TRY_AGAIN, NO_ATTEMPT_LEFT, PaymentOutcome, PaymentOutcomeEvent
+from onecharge.contract.events import EventType, PaymentOutcome, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStatusConflict, OrderStore
-from onecharge.orders.transitions import CONDITION_OF_ATTEMPT, OUTCOMES, REVIEW_OTHER_MONEY, Transition
+from onecharge.orders.transitions import CONDITION_OF_ATTEMPT, OUTCOMES, Transition
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import Disposition, Done
 from onecharge.runtime.dynamodb import set_expression, to_item
 from onecharge.runtime.metrics import Alarm
 
-_END_OF_LIST = 1_000
-"""DynamoDB appends an element that is set beyond the end of a list; there are fewer attempts than this."""
 _IS_ITS_MONEY = "amount_minor = :amount AND currency = :currency"
 _IS_NEWER = "(attribute_not_exists(payment_revision) OR payment_revision < :revision)"
+_CANCELED = OUTCOMES[EventType.PAYMENT_CANCELED]
 
 
 def update_order(
@@ -35,8 +36,9 @@ def update_order(
     outcome, transition = event.data, OUTCOMES[event.type]
     unmoved, is_written = _move(orders, outcome, transition), False
     if unmoved and unmoved.money_differs_from(outcome):
-        transition = REVIEW_OTHER_MONEY
-        unmoved = _move_to_review(orders, event, unmoved, logger, count)
+        if outcome.is_returned:
+            transition = _CANCELED
+            unmoved = _move(orders, outcome, transition)
     elif unmoved:
         is_written = _write_facts(orders, outcome)
     if is_written:
@@ -46,28 +48,40 @@ def update_order(
         count("OrderUpdateIgnored" if unmoved else f"Order.{transition.status}")
         message = "order update ignored: stale or duplicate" if unmoved else "order updated"
     logger.info(message, extra={"status": transition.status, **event.log_fields})
-    is_charged = transition.status is OrderStatus.PAID
-    if unmoved and unmoved.status is OrderStatus.CANCELED and is_charged:
-        # The rules exclude it. The payment service refunds it only while its row is CANCELED, which this one is not.
-        count("CanceledOrderCharged")
+    if unmoved and (why := _alarm_of(unmoved, event)):
         count(Alarm(Cause.MONEY_DIFFERS))
-        ids = {"payment_intent_id": outcome.payment_intent_id, **event.log_fields}
-        logger.error(
-            "a canceled order was charged: `python -m ops explain` says whether it is refunded; find the cause",
-            extra={"cause": Cause.MONEY_DIFFERS, **ids},
-        )
+        about = {
+            "cause": Cause.MONEY_DIFFERS,
+            "amount_minor": outcome.amount_minor,
+            "currency": outcome.currency,
+            "order_amount_minor": unmoved.amount_minor,
+            "order_currency": unmoved.currency,
+            "payment_intent_id": outcome.payment_intent_id,
+        }
+        logger.error(why, extra={**about, **event.log_fields})
     return Done()
+
+
+def _alarm_of(order: StoredOrder, event: PaymentOutcomeEvent) -> str | None:
+    """Why a person has to see an outcome that did not move the order; each delivery raises the alarm."""
+    if event.type is EventType.PAYMENT_CANCELED or event.data.is_returned:
+        return None
+    if order.money_differs_from(event.data):
+        return "the payment has another amount or currency than the order: cancel the order, or refund it at Stripe"
+    if order.status is OrderStatus.CANCELED and event.type is EventType.PAYMENT_SUCCEEDED:
+        return "a canceled order was charged: refund it at Stripe, and find the cause"
+    return None
 
 
 def _move(orders: OrderStore, outcome: PaymentOutcome, transition: Transition) -> StoredOrder | None:
     """Move the order. Returns None, or the order that ignores the outcome."""
     changes, names, values = _changes(outcome, transition)
-    conditions = [_IS_ITS_MONEY]
+    conditions = []
+    if transition is not _CANCELED:
+        conditions.append(_IS_ITS_MONEY)
+        values |= {":amount": outcome.amount_minor, ":currency": outcome.currency}
     if not transition.is_terminal:
-        conditions.append(_IS_NEWER)
-    if not transition.of_any_attempt:
-        conditions.append(CONDITION_OF_ATTEMPT)
-    money = {":amount": outcome.amount_minor, ":currency": outcome.currency}
+        conditions += [_IS_NEWER, CONDITION_OF_ATTEMPT]
     try:
         orders.move(
             outcome.order_id,
@@ -75,7 +89,7 @@ def _move(orders: OrderStore, outcome: PaymentOutcome, transition: Transition) -
             at=outcome.occurred_at,
             changes=changes,
             names=names,
-            values={**values, **money, ":revision": outcome.revision},
+            values={**values, ":revision": outcome.revision},
             conditions=conditions,
         )
     except OrderStatusConflict as conflict:
@@ -85,30 +99,28 @@ def _move(orders: OrderStore, outcome: PaymentOutcome, transition: Transition) -
 
 def _changes(outcome: PaymentOutcome, transition: Transition) -> tuple[dict[str, str], dict[str, str], dict[str, Any]]:
     """The attributes that change with the status: the expression of each path, and the names and values in them."""
-    changes, values = _facts(outcome)
-    names: dict[str, str] = {}
-    if transition.status is not OrderStatus.CANCELED:
+    if transition is _CANCELED:
         # A cancellation is about the order. It does not change the outcome of an attempt.
-        changes["outcomes.#attempt"], names["#attempt"] = ":outcome", str(outcome.attempt)
-        values[":outcome"] = _attempt_outcome(outcome, transition.status)
+        changes = {"payment_revision": ":revision"}
+        if outcome.reason is None:
+            return changes, {}, {}
+        return {**changes, "cancel_reason": ":reason"}, {}, {":reason": outcome.reason}
+    changes, values = _facts(outcome)
+    changes["outcomes.#attempt"], names = ":outcome", {"#attempt": str(outcome.attempt)}
+    values[":outcome"] = _attempt_outcome(outcome, transition.status)
     if transition.status is OrderStatus.PAID:
         changes |= {"paid_attempt": ":attempt", "paid_at": ":paid_at"}
         values |= {":attempt": outcome.attempt, ":paid_at": outcome.occurred_at.isoformat()}
-    if not transition.of_any_attempt:
+    else:
         # Usually no change. An order that was restored from a backup takes over the later attempt.
         changes["attempt"], values[":attempt"] = ":attempt", outcome.attempt
         if outcome.payment_method is not None:
             changes["payment_method"], values[":payment_method"] = ":payment_method", outcome.payment_method
-    if transition.status is OrderStatus.PAYMENT_DECLINED and outcome.advice_code == DO_NOT_TRY_AGAIN:
-        declined = "payment_method" if outcome.payment_method is None else ":payment_method"
-        changes[f"refused_payment_methods[{_END_OF_LIST}]"] = declined
-    if outcome.decline_code == NO_ATTEMPT_LEFT:
-        changes["takes_no_attempt"], values[":true"] = ":true", True
     return changes, names, values
 
 
 def _facts(outcome: PaymentOutcome) -> tuple[dict[str, str], dict[str, Any]]:
-    """What the outcome says beside the status: the expression of each attribute, and the values in them."""
+    """Stripe's total of refunds, and the dispute: the expression of each attribute, and the values in them."""
     facts = {"stripe_refunded_minor": outcome.amount_refunded_minor, "dispute_status": outcome.dispute_status}
     given = {name: value for name, value in facts.items() if value is not None}
     changes = {"payment_revision": ":revision", **{name: f":{name}" for name in given}}
@@ -117,8 +129,7 @@ def _facts(outcome: PaymentOutcome) -> tuple[dict[str, str], dict[str, Any]]:
 
 def _attempt_outcome(outcome: PaymentOutcome, status: OrderStatus) -> Mapping[str, str]:
     """What the order keeps of the attempt (onecharge.orders.schema.AttemptOutcome)."""
-    codes = {"decline_code": outcome.decline_code, "advice_code": outcome.advice_code}
-    return {"status": status, **{name: code for name, code in codes.items() if code}}
+    return {"status": status, **({"decline_code": outcome.reason} if outcome.reason else {})}
 
 
 def _write_facts(orders: OrderStore, outcome: PaymentOutcome) -> bool:
@@ -137,35 +148,3 @@ def _write_facts(orders: OrderStore, outcome: PaymentOutcome) -> bool:
     except orders.client.exceptions.ConditionalCheckFailedException:
         return False
     return True
-
-
-def _move_to_review(
-    orders: OrderStore,
-    event: PaymentOutcomeEvent,
-    order: StoredOrder,
-    logger: Logger,
-    count: Callable[[str], None],
-) -> StoredOrder | None:
-    """Move an order whose payment is of other money; returns as `_move`.
-
-    The alarm is raised by each delivery, also if the order has ended. The order stays PAID or CANCELED, then.
-    """
-    outcome = event.data
-    count(Alarm(Cause.MONEY_DIFFERS))
-    logger.error(
-        "the payment is of other money than the order: was the order lost, and its key used for another one?",
-        extra={
-            "cause": Cause.MONEY_DIFFERS,
-            "amount_minor": outcome.amount_minor,
-            "currency": outcome.currency,
-            "order_amount_minor": order.amount_minor,
-            "order_currency": order.currency,
-            "payment_intent_id": outcome.payment_intent_id,
-            **event.log_fields,
-        },
-    )
-    try:
-        orders.move(outcome.order_id, REVIEW_OTHER_MONEY, at=outcome.occurred_at, changes={})
-    except OrderStatusConflict as conflict:
-        return conflict.order
-    return None

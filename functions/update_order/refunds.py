@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.refunds import RefundOutcome, RefundOutcomeEvent, RefundState
-from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import REFUND_OUTCOMES, RefundTransition, waits
 from onecharge.orders.schema import status_update
 from onecharge.orders.store import OrderStore
@@ -43,15 +42,7 @@ def update_refund(
     """Write one outcome, in one transaction that is idempotent by itself. Raises NoSuchRefund, RefundConflict."""
     transition = REFUND_OUTCOMES[event.type]
     fields = {"status": transition.status, "refund_id": event.data.refund_id, **event.log_fields}
-    try:
-        before = _move(orders, refunds_table, event.data, transition)
-    except NoSuchRefund:
-        if not _is_canceled(orders, event.data.order_id):
-            raise
-        # The payment service itself refunds a canceled order that was charged: there is no request.
-        count("CanceledOrderRefunded")
-        logger.info("refund of a canceled order", extra=fields)
-        return Done()
+    before = _move(orders, refunds_table, event.data, transition)
     is_moved = before in transition.origins
     if not is_moved and before is transition.status is RefundState.SUCCEEDED:
         _write_pending_reason(orders, refunds_table, event.data)
@@ -175,8 +166,3 @@ def _keep(orders: OrderStore, outcome: RefundOutcome) -> "UpdateTypeDef":
         ),
         "ExpressionAttributeValues": expression_values(zero=0, amount=outcome.amount_minor),
     }
-
-
-def _is_canceled(orders: OrderStore, order_id: str) -> bool:
-    order = orders.find(order_id)
-    return order is not None and order.status is OrderStatus.CANCELED

@@ -154,7 +154,7 @@ class Onecharge(Design):
         given = load_template()["Resources"][logical_id_of(function)]["Properties"]["Environment"]["Variables"]
         # The name of a resource is its logical id here.
         variables = {name: number_of(name) or str(value).removeprefix("Ref ") for name, value in given.items()}
-        environment = {"POWERTOOLS_METRICS_NAMESPACE": "bench", **variables, **self.environment}
+        environment = {"POWERTOOLS_METRICS_NAMESPACE": "bench", "SHOP": "bench", **variables, **self.environment}
         return Function(function, f"{function}.app.handler", folders, environment)
 
     def place(self, orders: int) -> Records:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from lab.simulation.choices import GivenChoices, ScriptedChoices, SeededChoices, shortened
 from lab.simulation.scenarios import RANDOM_SCENARIOS, SCENARIOS
 from lab.simulation.world import Scenario, Schedule, Violation, World, violation_of
-from onecharge.payments.charge_rules import GROUPED_TERMS
 
 Mutate = Callable[[World], None]
 
@@ -76,10 +75,7 @@ def caught(schedules: int, seed: int, mutate: Mutate) -> Findings:
 def random_world(seed: int, number: int, mutate: Mutate = no_mutation, *, of: Scenario | None = None) -> World:
     """The schedule of that name, to the byte."""
     scenarios = RANDOM_SCENARIOS if mutate is no_mutation else (*SCENARIOS.values(),)
-    world = World(of or scenarios[number % len(scenarios)], SeededChoices(seed * 1_000_003 + number), mutate)
-    if mutate is no_mutation and number // len(scenarios) % 2:
-        world.service.use_terms(GROUPED_TERMS)
-    return world
+    return World(of or scenarios[number % len(scenarios)], SeededChoices(seed * 1_000_003 + number), mutate)
 
 
 def minimal(name: str, mutate: Mutate = no_mutation) -> Violation:
@@ -90,9 +86,7 @@ def minimal(name: str, mutate: Mutate = no_mutation) -> Violation:
     assert whole is not None, f"{name} breaks nothing"
 
     def shorter(script: Sequence[int]) -> Violation | None:
-        again = World(world.scenario, GivenChoices(script), mutate)
-        again.service.use_terms(world.service.gateway.terms_version)
-        violation = violation_of(again)
+        violation = violation_of(World(world.scenario, GivenChoices(script), mutate))
         return violation if violation and violation.what == whole.what else None
 
     assert isinstance(world.choices, SeededChoices)

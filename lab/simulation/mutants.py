@@ -1,47 +1,34 @@
 """The protocol, broken on purpose in one place each: the simulation must catch every one of them."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from lab.simulation.explore import Mutate
 from lab.simulation.world import World
-from onecharge.contract.events import NO_ATTEMPT_LEFT
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge import KeySpent, cancel, confirm, create, look_up, retrieve
-from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.charge_rules import (
-    Cancel,
-    CancelReason,
-    ConfirmResult,
-    Create,
-    Decision,
-    Finalize,
-    FrozenRequest,
-    Payment,
-    StripeIntent,
-    Wait,
-    decide,
-    decide_after_lookup,
-)
-from onecharge.payments.rows import Claim, Claimed
-from onecharge.payments.stripe_events import StripeEvent
-from onecharge.payments.stripe_gateway import Part, StripeGateway, StripeResponse
-from onecharge.payments.stripe_objects import read_intent
-from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind
-from onecharge.payments.sync import look
-from onecharge.payments.sync_rules import Discrepancy, find_discrepancy
+from onecharge.payments.charge import cancel, confirm, create, retrieve
+from onecharge.payments.charge_rows import PaymentStore, next_revision
+from onecharge.payments.charge_rules import Finalize, Step, StripeIntent, decide, is_held, may_create
+from onecharge.payments.payment_intents import PaymentIntents, Response
+from onecharge.payments.rows import Payment
+from onecharge.payments.stripe_events import parse_event
+from onecharge.payments.stripe_responses import Failure, ResponseKind
+from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.tools import Tools
 from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
+from ops.release import Release
+from ops.release import changes_without as release_without
+from ops.release import decide as decide_release
 from reconcile.run import REREAD_SECONDS
 
 # ---------------------------------------------------------------- how a part is replaced
 
 
 def _replacing(function: Callable[..., Any], mutant: Callable[..., Any]) -> Mutate:
-    """Whoever calls the function calls this one."""
+    """Every caller of the function calls this one."""
 
     def mutate(world: World) -> None:
         world.service.replaced[function] = mutant
@@ -49,11 +36,11 @@ def _replacing(function: Callable[..., Any], mutant: Callable[..., Any]) -> Muta
     return mutate
 
 
-def _deciding(mutant: Callable[[Payment, StripeIntent, ConfirmResult], Decision]) -> Mutate:
-    """Decisions about a PaymentIntent are these."""
+def _deciding(mutant: Callable[[Payment, StripeIntent, Step], Step]) -> Mutate:
+    """The worker's decision about a PaymentIntent is another one."""
 
-    def decided(payment: Payment, intent: StripeIntent | None, confirm_result: ConfirmResult) -> Decision:
-        return mutant(payment, intent, confirm_result) if intent else decide(payment, intent, confirm_result)
+    def decided(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
+        return mutant(row, intent, decide(row, intent, is_answered=is_answered))
 
     return _replacing(decide, decided)
 
@@ -65,33 +52,9 @@ def _storing(mutant: type[PaymentStore]) -> Mutate:
     return mutate
 
 
-def _asking(mutant: type[StripeGateway]) -> Mutate:
+def _asking(mutant: type[PaymentIntents]) -> Mutate:
     def mutate(world: World) -> None:
-        given = world.service.gateway
-        world.service.gateway = mutant(given.client, given.parallel)
-
-    return mutate
-
-
-def _with_little_time(mutant: type[StripeGateway]) -> Mutate:
-    """Of four pages of a lookup, three are one too many."""
-
-    def mutate(world: World) -> None:
-        class Hurried(mutant):  # type: ignore[misc, valid-type]
-            def find_payment_intents(self, request: FrozenRequest, **given: Any) -> list[StripeIntent]:
-                has_time = lambda: world.choices.happens(0.25)  # noqa: E731
-                return super().find_payment_intents(request, **{**given, "has_time": has_time})  # type: ignore[no-any-return]
-
-        _asking(Hurried)(world)
-
-    return mutate
-
-
-def _acknowledging(kind: type[Disposition]) -> Mutate:
-    """Deliveries that are to come back in this way are acknowledged."""
-
-    def mutate(world: World) -> None:
-        world.service.acknowledge = lambda disposition: Done() if isinstance(disposition, kind) else disposition
+        world.service.stripe = mutant(world.service.stripe.client, world.service.stripe.shop)
 
     return mutate
 
@@ -105,61 +68,51 @@ def _without(*conditions: str) -> Mutate:
     return mutate
 
 
-# ---------------------------------------------------------------- rows and leases
+def _acknowledging(kind: type[Disposition]) -> Mutate:
+    """Deliveries that are to come back in this way are acknowledged."""
 
-_CLAIM = (
-    "attribute_not_exists(order_id) OR (attempt = :attempt AND #state = :pending AND lease_expires_at <= :now) OR "
-    "(attempt < :attempt AND (#state = :declined OR (#state IN (:pending, :requires_action) AND "
-    "lease_expires_at <= :now)))"
-)
-_AS_OWNER = "lease_owner = :ours AND #state = :pending AND attempt = :attempt"
+    def mutate(world: World) -> None:
+        world.service.acknowledge = lambda disposition: Done() if isinstance(disposition, kind) else disposition
 
-
-class _FinalizesAsAnybody(PaymentStore):
-    def finalize(self, payment: Payment, final: Finalize, *, now: int) -> Payment:
-        present = self.read(payment.request.order_id) or payment
-        return super().finalize(replace(payment, lease_owner=present.lease_owner), final, now=now)
-
-
-class _FinalizesAnyAttempt(PaymentStore):
-    def finalize(self, payment: Payment, final: Finalize, *, now: int) -> Payment:
-        present = self.read(payment.request.order_id) or payment
-        present = replace(payment, lease_owner=present.lease_owner, attempt=present.attempt)
-        return super().finalize(present, final, now=now)
-
-
-class _FreezesAnew(PaymentStore):
-    """What the message says is charged, and not what was frozen."""
-
-    def claim(self, request: FrozenRequest, **given: Any) -> Claim[Payment]:
-        claim = super().claim(request, **given)
-        return Claimed(replace(claim.row, request=request)) if isinstance(claim, Claimed) else claim
-
-
-def lease_shorter_than_stripes_timeouts(world: World) -> None:
-    world.service.bounds = replace(world.service.bounds, lease_seconds=1)
-
-
-# ---------------------------------------------------------------- idempotency keys
+    return mutate
 
 
 def _with_keys(request: str, make: Callable[[World, str], str]) -> Mutate:
     """The SDK's client is given other keys for this request."""
 
     def mutate(world: World) -> None:
-        given = world.service.gateway.client.v1.payment_intents
-        send: Any = getattr(given, request)
+        given = world.service.stripe.client.v1
+        send: Any = getattr(given.payment_intents, request)
 
         def sent(*arguments: Any) -> Any:
             *others, options = arguments
             return send(*others, {"idempotency_key": make(world, options["idempotency_key"])})
 
-        intents = SimpleNamespace(**{**vars(given), request: sent})
-        v1 = SimpleNamespace(**{**vars(world.service.gateway.client.v1), "payment_intents": intents})
-        world.service.gateway = replace(world.service.gateway, client=SimpleNamespace(v1=v1))  # type: ignore[arg-type]
+        intents = SimpleNamespace(**{**vars(given.payment_intents), request: sent})
+        client: Any = SimpleNamespace(v1=SimpleNamespace(**{**vars(given), "payment_intents": intents}))
+        world.service.stripe = replace(world.service.stripe, client=client)
 
     return mutate
 
+
+# ---------------------------------------------------------------- rows and leases
+
+_AS_OWNER = "lease_owner = :ours AND #state = :pending AND attempt = :was"
+
+
+class _StoresAsAnybody(PaymentStore):
+    def store_id(self, row: Payment, payment_intent_id: str) -> Payment:
+        present = self.read(row.request.order_id) or row
+        return super().store_id(replace(row, lease_owner=present.lease_owner), payment_intent_id)
+
+
+class _FinalizesAsAnybody(PaymentStore):
+    def finalize(self, row: Payment, final: Finalize, *, now: int) -> Payment:
+        present = self.read(row.request.order_id) or row
+        return super().finalize(replace(row, lease_owner=present.lease_owner, attempt=present.attempt), final, now=now)
+
+
+# ---------------------------------------------------------------- create
 
 _NUMBERS = itertools.count()
 
@@ -168,261 +121,210 @@ def _random(_: World, key: str) -> str:
     return f"{key}:{next(_NUMBERS)}"
 
 
-def _of_the_message(world: World, key: str) -> str:
-    return f"{key}:{world.current.message.id if world.current and world.current.message else None}"
+class _Unfiltered(PaymentIntents):
+    """A PaymentIntent that takes no cards is confirmed: each customer is told to try another card."""
+
+    def create(self, row: Payment, number: int) -> Response:
+        response = super().create(row, number)
+        return replace(response, intent=response.intent and replace(response.intent, takes_cards=True))
 
 
-# ---------------------------------------------------------------- what Stripe answers
+def _confirms_before_it_is_stored(row: Payment, tools: Tools) -> StripeIntent | Finalize:
+    created = create(row, tools)
+    return (
+        created
+        if isinstance(created, Finalize)
+        else confirm(replace(row, payment_intent_id=created.payment_intent_id), tools)
+    )
 
 
-def _takes(kind: ResponseKind, *, for_: ResponseKind = ResponseKind.PAYMENT_METHOD_REFUSED) -> Mutate:
-    """One kind of answer to a confirm is taken for another, as if it were for a decline."""
+# ---------------------------------------------------------------- decide, confirm, cancel
 
-    class Mistaken(StripeGateway):
-        def confirm(self, payment: Payment) -> StripeResponse[StripeIntent]:
-            response = super().confirm(payment)
+
+def _goes_on_after_canceled(row: Payment, intent: StripeIntent, step: Step) -> Step:
+    return Finalize(PaymentState.DECLINED, intent, "canceled") if intent.status == "canceled" else step
+
+
+def _overlooks_the_request(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
+    return decide(replace(row, cancel_requested_at=None), intent, is_answered=is_answered)
+
+
+def _canceled_without_stripe(intent: StripeIntent, tools: Tools) -> StripeIntent:
+    return replace(intent, status="canceled")
+
+
+def _finalizes_first(row: Payment, tools: Tools) -> StripeIntent:
+    intent = retrieve(str(row.payment_intent_id), tools)
+    tools.payments.finalize(row, Finalize(PaymentState.SUCCEEDED, intent), now=tools.now())
+    return confirm(row, tools)
+
+
+def _takes(kind: ResponseKind) -> Mutate:
+    """One kind of answer to a confirm is taken for a decline."""
+
+    class Mistaken(PaymentIntents):
+        def confirm(self, row: Payment) -> Response:
+            response = super().confirm(row)
             is_it = response.failure is not None and response.failure.kind is kind
-            return replace(response, failure=Failure(for_, code="mistaken")) if is_it else response
+            return replace(response, failure=Failure(ResponseKind.DECLINED, code="mistaken")) if is_it else response
 
     return _asking(Mistaken)
 
 
-class _OnlyListsAnHour(StripeGateway):
-    def find_payment_intents(
-        self,
-        request: FrozenRequest,
-        *,
-        now: int,
-        is_time_known: bool = True,
-        has_time: Callable[[], bool] = lambda: True,
-    ) -> list[StripeIntent]:
-        listed = self._listed(request.order_id, now - 3600, has_time)
-        return [read_intent(self._retrieved(each, has_time)) for each in listed]
+# ---------------------------------------------------------------- release
 
 
-class _StopsEarly(StripeGateway):
-    """What a lookup has read before its time ended is taken for all that there is."""
+class _Partial(Release):
+    """A look that begins late: clocks may differ."""
 
-    def _listed_part(self, order_id: str, has_time: Callable[[], bool], part: Part) -> list[str]:
-        try:
-            return super()._listed_part(order_id, has_time, part)
-        except LookupInconclusive:
-            return []
-
-    def _retrieved(self, payment_intent_id: str, has_time: Callable[[], bool]) -> Any:
-        return super()._retrieved(payment_intent_id, lambda: True)
+    def _listed(self, since: int) -> Any:
+        return super()._listed(self.stripe_now() - 3600)
 
 
-class _OnlyListsAPage(StripeGateway):
-    """The newest one of a window that has more."""
-
-    def _listed_part(self, order_id: str, has_time: Callable[[], bool], part: Part) -> list[str]:
-        return []
+class _OfAnyAccount(Release):
+    def _require_our_account(self, *, without: str = "") -> None:
+        pass
 
 
-class _CancelsAsAbandoned(StripeGateway):
-    """Of a cancellation there is no trace at Stripe."""
+def _releasing(mutant: type[Release]) -> Mutate:
+    def mutate(world: World) -> None:
+        make = world.service.release
+        world.service.release = lambda *given: mutant(**vars(make(*given)))  # type: ignore[method-assign]
 
-    def cancel(self, payment_intent_id: str, reason: CancelReason) -> StripeResponse[StripeIntent]:
-        return super().cancel(payment_intent_id, CancelReason.ABANDONED)
-
-
-# ---------------------------------------------------------------- decisions
+    return mutate
 
 
-def _abandoned_is_canceled(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
-    if intent.status == "canceled":
-        intent = replace(intent, cancellation_reason=CancelReason.BY_CUSTOMER)
-    return decide(payment, intent, confirm_result)
+def _deciding_release(change: Callable[[list[StripeIntent]], list[StripeIntent]]) -> Mutate:
+    """The operator's command passes over some of what it has found."""
+    return _replacing(decide_release, lambda row, found, **named: decide_release(row, change(list(found)), **named))
 
 
-def _goes_on_after_a_person(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
-    """What a person canceled in the Dashboard is replaced, and charged."""
-    if intent.is_canceled_by_hand:
-        intent = replace(intent, cancellation_reason=CancelReason.ABANDONED)
-    return decide(payment, intent, confirm_result)
+def _as_agreed(row: Payment, found: Any, *, shop: str, of: str | None = None) -> Any:
+    """What does not agree counts as if it did."""
+    request = row.request
+    agreed = {"shop": shop, "order_id": request.order_id, "customer_id": request.customer_id}
+    money = {"amount_minor": request.amount_minor, "currency": request.currency}
+    return decide_release(row, [replace(each, **agreed, **money) for each in found], shop=shop, of=of)
 
 
-def _goes_on_after_stripe(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
-    """What Stripe has canceled after a decline is replaced, and charged."""
-    if intent.decline_code == NO_ATTEMPT_LEFT:
-        intent = replace(intent, error_code=None)
-    return decide(payment, intent, confirm_result)
+def _released_at_once(row: Payment, order: Any, now: int, **_: Any) -> dict[str, Any]:
+    return {"released_at": now, "held_because": None}
 
 
-def _canceled_without_stripe(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
-    decision = decide(payment, intent, confirm_result)
-    if isinstance(decision, Cancel) and decision.reason is CancelReason.BY_CUSTOMER:
-        return Finalize(PaymentState.CANCELED, intent.payment_intent_id, intent.generation)
-    return decision
+def _restores_everything(world: World) -> None:
+    world.restored_loses = ()
 
 
-def _beside_processing(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
-    decision = decide(payment, intent, confirm_result)
-    return Create(payment.generation + 1) if isinstance(decision, Wait) else decision
+# ---------------------------------------------------------------- Stripe's later word
 
 
-def _overlooks_the_request(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
-    return decide(replace(payment, cancel_requested_at=None), intent, confirm_result)
+def _differing(change: Callable[[Payment | None, StripeIntent, Difference | None], Difference | None]) -> Mutate:
+    def mutant(row: Payment | None, intent: StripeIntent, **named: Any) -> Difference | None:
+        return change(row, intent, find_difference(row, intent, **named))
+
+    return _replacing(find_difference, mutant)
 
 
-def _every_decline_is_ours(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
-    """As if it were known by its payment method, which the attempt before may have had as well."""
-    return decide(replace(payment, declined_charge_id="another"), intent, confirm_result)
+def _late_truth_is_ignored(row: Payment | None, _: StripeIntent, found: Difference | None) -> Difference | None:
+    return None if row and row.state is PaymentState.DECLINED else found
 
 
-def _no_decline_ends_an_attempt(payment: Payment, intent: StripeIntent, confirm_result: ConfirmResult) -> Decision:
-    """A decline is tried again, with what Stripe stores under the key or not."""
-    decision = decide(payment, intent, confirm_result)
-    declined = isinstance(decision, Finalize) and decision.state is PaymentState.DECLINED
-    return Cancel(CancelReason.ABANDONED, intent.payment_intent_id) if declined else decision
+def _lost_rows_stay_lost(row: Payment | None, _: StripeIntent, found: Difference | None) -> Difference | None:
+    return None if row is None else found
 
 
-def _confirms_what_takes_no_cards(row: Payment, generation: int, tools: Tools) -> StripeIntent | KeySpent | Finalize:
-    """Each customer is told to try another card."""
-    created = tools.stripe.create(row.request, generation)
-    is_made = created.found is not None and created.failure is None and not created.is_replay
-    return created.found if is_made and created.found else create(row, generation, tools)
+def _nothing_expires(_: Payment | None, __: StripeIntent, found: Difference | None) -> Difference | None:
+    return None if found and found.expires else found
 
 
-def _believes_the_last_error(row: Payment, tools: Tools) -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
-    """A decline whose error an update has cleared is none: the card is tried again."""
-    intent, confirm_result, refusal = confirm(row, tools)
-    shown = read_intent(tools.stripe.client.v1.payment_intents.retrieve(intent.payment_intent_id))
-    return replace(intent, error_code=shown.error_code), confirm_result, refusal
+def _forgets_what_followed(row: Payment | None, _: StripeIntent, found: Difference | None) -> Difference | None:
+    return None if row and row.state is PaymentState.SUCCEEDED else found
 
 
-def _looks_up_for_new_rows(row: Payment, created: StripeIntent | Finalize, tools: Tools) -> Finalize | None:
-    return look_up(row, created, tools) if row.revision == 1 else None
+def _believes_the_description(row: Payment | None, intent: StripeIntent, **named: Any) -> Difference | None:
+    return find_difference(row, replace(intent, is_described=True), **named)
 
 
-def _adopts(row: Payment, generation: int, tools: Tools) -> StripeIntent | KeySpent | Finalize:
-    """What a lookup has found is confirmed."""
-    created = create(row, generation, tools)
-    if not isinstance(created, StripeIntent) or not tools.keys_may_be_forgotten(row):
-        return created
-    found = tools.stripe.find_payment_intents(row.request, now=tools.instruments.now())
-    others = (each for each in found if each.is_open and each.payment_intent_id != created.payment_intent_id)
-    return next(others, created)
+def _of_any_shop(world: World) -> None:
+    """The shop in an event is not compared."""
+
+    def parsed(event: Any) -> Any:
+        found = parse_event(event)
+        return found and replace(found, shop=world.service.stripe.shop)
+
+    def compared(row: Payment | None, intent: StripeIntent, *, shop: str, **named: Any) -> Difference | None:
+        return find_difference(row, intent, shop=intent.shop, **named)
+
+    world.service.replaced |= {parse_event: parsed, find_difference: compared}
 
 
-def _leaves_it_open(payment: Payment, own: StripeIntent | None, others: Sequence[StripeIntent]) -> Any:
-    closed = [replace(each, status="canceled") if each.is_open else each for each in others]
-    return decide_after_lookup(payment, own, closed)
-
-
-def _sees_no_trace(payment: Payment, own: StripeIntent | None, others: Sequence[StripeIntent]) -> Any:
-    return decide_after_lookup(payment, own, [replace(each, cancellation_reason=None) for each in others])
-
-
-def _passes_over_by_hand(payment: Payment, own: StripeIntent | None, others: Sequence[StripeIntent]) -> Any:
-    return decide_after_lookup(payment, own, [each for each in others if not each.is_canceled_by_hand])
-
-
-def _goes_on_without_canceling(payment_intent_id: str, reason: CancelReason, tools: Tools) -> StripeIntent:
-    """The next generation is created while the one before may still be confirmed."""
-    if reason is CancelReason.BY_CUSTOMER:
-        return cancel(payment_intent_id, reason, tools)
-    intent = retrieve(payment_intent_id, tools)
-    return replace(intent, status="canceled", cancellation_reason=reason) if intent.is_open else intent
-
-
-def _finalizes_first(row: Payment, tools: Tools) -> tuple[StripeIntent, ConfirmResult, Finalize | None]:
-    final = Finalize(PaymentState.SUCCEEDED, row.payment_intent_id, row.generation)
-    tools.payments.finalize(row, final, now=tools.instruments.now())
-    return confirm(row, tools)
-
-
-def _confirms_before_it_is_stored(row: Payment, generation: int, tools: Tools) -> StripeIntent | KeySpent | Finalize:
-    """The id is stored after the confirm."""
-    created = create(row, generation, tools)
-    if isinstance(created, StripeIntent):
-        created, _, _ = confirm(replace(row, payment_intent_id=created.payment_intent_id), tools)
-    return created
-
-
-# ---------------------------------------------------------------- deliveries, webhooks, the reconciler
-
-
-def dlq_after_three_receives(world: World) -> None:
-    world.max_receive_count = 3
-
-
-def events_are_read_once(world: World) -> None:
+def _events_are_read_once(world: World) -> None:
     """Each run lists from where the last one ended, by that one's clock."""
-    v1 = world.service.gateway.client.v1
+    v1: Any = world.service.stripe.client.v1
 
     def listed(given: Any, *options: Any) -> Any:
         created = {**given["created"], "gte": given["created"]["gte"] + REREAD_SECONDS}
-        return v1.events.list({**given, "created": created}, *options)  # type: ignore[arg-type]  # One more of it.
+        return v1.events.list({**given, "created": created}, *options)
 
-    events = SimpleNamespace(**{**vars(v1.events), "list": listed})
-    client = SimpleNamespace(v1=SimpleNamespace(**{**vars(v1), "events": events}))
-    world.service.gateway = replace(world.service.gateway, client=client)  # type: ignore[arg-type]
-
-
-def _believes_the_event(order_id: str, event: StripeEvent, *given: Any) -> StripeIntent | None:
-    """What it shows is taken for what holds now."""
-    return event.intent or look(order_id, event, *given)
+    client: Any = SimpleNamespace(v1=SimpleNamespace(**{**vars(v1), "events": SimpleNamespace(list=listed)}))
+    world.service.stripe = replace(world.service.stripe, client=client)
 
 
-def _late_truth_is_ignored(payment: Payment | None, intent: StripeIntent, **given: Any) -> Discrepancy:
-    """A success after a decline is nobody's business."""
-    is_declined = payment is not None and payment.state is PaymentState.DECLINED
-    return Discrepancy.NONE if is_declined else find_discrepancy(payment, intent, **given)
+def _dlq_after_three_receives(world: World) -> None:
+    world.max_receive_count = 3
 
+
+def _open_is_passed_over(found: list[StripeIntent]) -> list[StripeIntent]:
+    return [each for each in found if not each.is_open]
+
+
+def _canceled_is_passed_over(found: list[StripeIntent]) -> list[StripeIntent]:
+    return [each for each in found if each.status != "canceled"]
+
+
+_CLAIM = (
+    "attribute_not_exists(order_id) OR (attempt = :attempt AND #state = :pending AND lease_expires_at <= :now) OR "
+    "(attempt < :attempt AND (#state = :declined OR (#state = :pending AND lease_expires_at <= :now)))"
+)
 
 MUTANTS: Mapping[str, Mutate] = {
     "no condition on the claim": _without(_CLAIM),
-    "no lease in the claim": _without(" AND lease_expires_at <= :now"),
-    "lease shorter than Stripe's timeouts": lease_shorter_than_stripes_timeouts,
-    "id stored without the lease": _without(
-        f"{_AS_OWNER} AND attribute_not_exists(payment_intent_id)", f"{_AS_OWNER} AND payment_intent_id = :replaced"
-    ),
-    "id stored after the confirm": _replacing(create, _confirms_before_it_is_stored),
-    "finalize without the lease": _storing(_FinalizesAsAnybody),
-    "finalize without the attempt": _storing(_FinalizesAnyAttempt),
-    "finalized over a request to cancel": _without(" AND attribute_not_exists(cancel_requested_at)"),
+    "the id is stored without the lease": _storing(_StoresAsAnybody),
+    "the id is stored after the confirm": _replacing(create, _confirms_before_it_is_stored),
+    "finalized without the lease": _storing(_FinalizesAsAnybody),
+    "declined though to be canceled": _without(" AND attribute_not_exists(cancel_requested_at)"),
     "finalized before it is confirmed": _replacing(confirm, _finalizes_first),
-    "what the message says is charged": _storing(_FreezesAnew),
+    "a revision only counts": _replacing(next_revision, lambda row, now: row.revision),
+    "created at any age": _replacing(may_create, lambda row, now: True),
     "a random key for each create": _with_keys("create", _random),
-    "a random key for each confirm": _with_keys("confirm", _random),
-    "a second confirm key: one for each message": _with_keys("confirm", _of_the_message),
-    "no lookup past 22 hours": _replacing(look_up, lambda *_: None),
-    "lookup only for a new row": _replacing(look_up, _looks_up_for_new_rows),
-    "the list alone taken for complete": _asking(_OnlyListsAnHour),
-    "a lookup that ends early taken for complete": _with_little_time(_StopsEarly),
-    "one page of the list taken for complete": _asking(_OnlyListsAPage),
-    "what was found is adopted": _replacing(create, _adopts),
-    "what is found stays open": _replacing(decide_after_lookup, _leaves_it_open),
-    "what is found canceled is no trace": _replacing(decide_after_lookup, _sees_no_trace),
-    "abandoned taken for canceled": _deciding(_abandoned_is_canceled),
-    "the next generation after a person canceled": _deciding(_goes_on_after_a_person),
-    "the next generation after Stripe gave up": _deciding(_goes_on_after_stripe),
-    "what is found canceled by hand is passed over": _replacing(decide_after_lookup, _passes_over_by_hand),
-    "CANCELED without Stripe's word": _deciding(_canceled_without_stripe),
-    "canceled for the customer as abandoned": _asking(_CancelsAsAbandoned),
-    "a request to cancel is overlooked": _deciding(_overlooks_the_request),
-    "a generation beside processing": _deciding(_beside_processing),
-    "the next generation without canceling": _replacing(cancel, _goes_on_without_canceling),
-    "every decline is this attempt's": _deciding(_every_decline_is_ours),
-    "a PaymentIntent that takes no cards is confirmed": _replacing(create, _confirms_what_takes_no_cards),
-    "a decline whose error was cleared is tried again": _replacing(confirm, _believes_the_last_error),
-    "a refused card is tried again": _replacing(
-        confirm, lambda row, tools: confirm(replace(row, refused_cards=()), tools)
-    ),
-    "a decline is tried again": _deciding(_no_decline_ends_an_attempt),
-    "a stored failure taken for an answer": _takes(ResponseKind.STORED_FAILURE, for_=ResponseKind.DECLINED),
-    "a replayed refusal is sent again": _takes(ResponseKind.STORED_REFUSAL, for_=ResponseKind.ACCOUNT),
+    "a PaymentIntent that takes no cards is confirmed": _asking(_Unfiltered),
+    "a new key for each confirm": _with_keys("confirm", _random),
+    "declined after a person canceled": _deciding(_goes_on_after_canceled),
+    "a request to cancel is overlooked": _replacing(decide, _overlooks_the_request),
+    "canceled without Stripe": _replacing(cancel, _canceled_without_stripe),
     "no answer taken for a decline": _takes(ResponseKind.NO_ANSWER),
     "a 503 taken for a decline": _takes(ResponseKind.RETRYABLE),
     "a wrong API key taken for a decline": _takes(ResponseKind.ACCOUNT),
     "duplicates acknowledged under a live lease": _acknowledging(RetryAfter),
     "unknown outcomes acknowledged": _acknowledging(BackOff),
-    "reconciled without the revision": _without("revision = :revision"),
-    "an event is taken for what holds now": _replacing(look, _believes_the_event),
-    "events are read once": events_are_read_once,
-    "late truth is ignored": _replacing(find_discrepancy, _late_truth_is_ignored),
-    "to the DLQ after three receives": dlq_after_three_receives,
+    "to the DLQ after three receives": _dlq_after_three_receives,
+    "released without a look": _deciding_release(lambda found: []),
+    "a look that begins late": _releasing(_Partial),
+    "a cancellation found is passed over": _deciding_release(_canceled_is_passed_over),
+    "what is open is passed over": _deciding_release(_open_is_passed_over),
+    "what does not agree is released": _replacing(decide_release, _as_agreed),
+    "released with another account's key": _releasing(_OfAnyAccount),
+    "released while a slow clock may create": _replacing(release_without, _released_at_once),
+    "released, and no new window": _replacing(release_without, lambda *_, **__: {}),
+    "a restored release counts": _restores_everything,
+    "held, and nobody knows": _replacing(is_held, lambda row, now: False),
+    "sync ignores the revision": _without("revision = :read"),
+    "late truth is ignored": _differing(_late_truth_is_ignored),
+    "a lost success stays lost": _differing(_lost_rows_stay_lost),
+    "3-D Secure never expires": _differing(_nothing_expires),
+    "refunds and disputes are ignored": _differing(_forgets_what_followed),
+    "edited metadata is believed": _replacing(find_difference, _believes_the_description),
+    "another shop's event counts": _of_any_shop,
+    "events are read once": _events_are_read_once,
 }
 """Each has to be caught; `make mutants` says after how many schedules."""

@@ -14,7 +14,6 @@ from lab.simulation.world import Scenario, Violation, World
 from onecharge.contract.refunds import RefundRequestedEvent, RefundState
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.runtime.consumer import Consumer, Disposition
-from onecharge.runtime.parallel import one_after_another
 from refund_charge.refund import refund_charge
 from stripe_standin.refunds import Refund
 from tests.shop.builders import (
@@ -31,7 +30,7 @@ from tests.shop.builders import (
 )
 from tests.shop.dynamodb import Item
 from tests.shop.stripe import REFUND_FAULTS, ShopStripe, client_of
-from tests.shop.tools import tools_of
+from tests.shop.tools import refund_tools_of
 from tests.support.silent import SILENT
 
 AMOUNTS_MINOR = (400, 400, 299)
@@ -40,6 +39,9 @@ WORKER_LIVES_SECONDS = 50 * 60
 """Less than an hour, as the protocol assumes; far more than Lambda lets it."""
 _EVENTS_MAX = 24
 """With this many events nobody refunds by hand, and no bank returns anything any more: each event is more work."""
+_REFUSALS_REPLAYED_MAX = 20
+"""Of workers that live: one that dies does not store what follows."""
+_CRASHES = ("crash before the effect", "crash after the effect", "killed at the time-out")
 FAULTS = REFUND_FAULTS - {"500, executed a day later", "500, executed two days later", "pending"}
 """What a request to Stripe may meet, wherever rows may be lost: nothing is executed once its key may be forgotten."""
 
@@ -100,7 +102,7 @@ class RefundWorld(World):
         self.gateway: type[StripeGateway] = StripeGateway
         self.consumer = Consumer(
             model=RefundRequestedEvent,
-            handle=self._refund,
+            handle=self._make_refund,
             queue=self,  # type: ignore[arg-type]  # World's change_visibility and dead_letter.
             logger=SILENT,
             count=self.met,
@@ -112,10 +114,10 @@ class RefundWorld(World):
         """The Refunds table."""
         return self.dynamodb.tables.setdefault(REFUNDS, {})
 
-    def _refund(self, event: RefundRequestedEvent) -> Disposition:
+    def _make_refund(self, event: RefundRequestedEvent) -> Disposition:
         """A delivery, through a client of the account that the API key is of when it begins."""
         gateway = self.gateway(self.clients[self.stripe.account])
-        return refund_charge(event, tools_of(self.service.store, gateway, self.service._instruments(self.met)))
+        return refund_charge(event, refund_tools_of(self.service.store, gateway, self.clock, count=self.met))
 
     def _stripe_sends(self, probability: float) -> bool:
         """Each event as soon as it is there, once or several times."""
@@ -127,7 +129,7 @@ class RefundWorld(World):
         return bool(new)
 
     def _receive_event(self, event: Mapping[str, Any], report: Callable[[str], None]) -> bool:
-        self.service.gateway = StripeGateway(self.clients[self.stripe.account], one_after_another)
+        self.service.refund_gateway = StripeGateway(self.clients[self.stripe.account])
         return super()._receive_event(event, report)
 
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
@@ -214,14 +216,14 @@ class RefundWorld(World):
         row = self.rows.get((ORDER_ID, event.data.refund_id))
         return RefundState(row["state"]["S"]) if row else None
 
-    @property
-    def begins_again(self) -> bool:
-        """Also a refund that is so old that only its first key is used."""
-        return super().begins_again or self.time >= T0 + 20 * HOUR
-
     def check(self) -> None:
         """Never more than was asked for, and never any of what is said to have failed."""
         super().check()
+        replayed = max(self.stripe.refusals_replayed.values(), default=0)
+        is_again_and_again = replayed > _REFUSALS_REPLAYED_MAX + sum(self.coverage[each] for each in _CRASHES)
+        # A row that was lost begins with its first key again, and an old refund uses only that one.
+        if is_again_and_again and not self.lost and self.time < T0 + 20 * HOUR:
+            raise Violation("a stored refusal is sent for again and again", self.timeline)
         for event in self.refunds:
             made = live(self.stripe, event.data.refund_id)
             if sum(each.amount for each in made) > event.data.amount_minor:

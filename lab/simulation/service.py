@@ -11,26 +11,27 @@ from charge_order.app import ORDER_EVENT, handle
 from get_payment.payment import PaymentView, intent_to_confirm
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
+from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.charge_rules import FrozenRequest, StripeIntent
-from onecharge.payments.instruments import Instruments
-from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
-from onecharge.payments.stripe_events import NewestReceived, Received, parse_event
+from onecharge.payments.payment_intents import PaymentIntents
+from onecharge.payments.stripe_events import NewestReceived, Received, ReconcileCheckpoint, StripeEvent, parse_event
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.sync import OUTAGES, sync
+from onecharge.payments.sync_refund import sync_refund
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
-from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.metrics import Counts
 from onecharge.runtime.parallel import one_after_another
+from ops.release import Release
 from reconcile.app import bounds_of
 from reconcile.run import ReconcileRun
 from stripe_standin.payment_intents import PaymentIntent
-from tests.shop.builders import BOUNDS, PAYMENTS, PAYMENTS_STATE, TABLES
+from tests.shop.builders import BOUNDS, PAYMENTS, PAYMENTS_STATE, SHOP, TABLES
 from tests.shop.dynamodb import Item, MemoryDynamoDB
 from tests.shop.stripe import SdkObject
-from tests.shop.tools import NO_RATE_LIMIT, tools_of
+from tests.shop.tools import refund_tools_of, tools_of
 from tests.support.silent import SILENT
 
 RECONCILE_BOUNDS = TimeBounds.of(240)
@@ -38,48 +39,39 @@ WEBHOOK_BOUNDS = TimeBounds.of(20)
 PAGE_BOUNDS = TimeBounds.of(15)
 """How long each function may run, as template.yaml says."""
 MESSAGE = ORDER_EVENT
-NEVER_REPORTED = {
-    *(f"Discrepancy.{each}" for each in ("PAID_TWICE", "REVERSED", "MONEY_DIFFERS", "WITHOUT_ROW")),
-    *("RowUnknownToStripe", "CanceledOrderCharged", "UnattendedNeedsReview"),
-}
-"""Metrics of what should not happen."""
-REPORTED_OF_LOST_ROWS = {"Discrepancy.LOST_ROW"}
-"""Metrics that nothing may cause but a row that was lost."""
+ORDERS = "Orders"
 
 State = PaymentState
-IN_WORK, PAID, DECLINED, CANCELED, WAITS, REVIEW = (
+IN_WORK, PAID, DECLINED, CANCELED, WAITS = (
     PaymentState.PENDING,
     PaymentState.SUCCEEDED,
     PaymentState.DECLINED,
     PaymentState.CANCELED,
     PaymentState.REQUIRES_ACTION,
-    PaymentState.NEEDS_REVIEW,
 )
 MAY_BECOME: Mapping[State, set[State]] = {
-    IN_WORK: set(PaymentState),
-    # A later attempt or a cancellation claims it; or what Stripe says later wins.
+    IN_WORK: {IN_WORK, PAID, DECLINED, CANCELED, WAITS},
+    # A later attempt or a cancellation claims it, or Stripe's later word wins.
     DECLINED: {DECLINED, IN_WORK, PAID, CANCELED},
-    WAITS: {WAITS, IN_WORK, PAID, DECLINED, CANCELED, REVIEW},
-    REVIEW: {REVIEW, PAID},
+    WAITS: {WAITS, IN_WORK, PAID, DECLINED, CANCELED},
     PAID: {PAID},
     CANCELED: {CANCELED},
 }
-"""What a row may be after each state."""
+"""The states that may follow each state."""
 
 RowKey = tuple[str, ...]
-"""A row's key attributes, as the table has them: the order id."""
+"""A row's key attributes: the order id."""
 
 
 @dataclass(frozen=True)
 class RowView:
-    """What the invariants need to know of a row."""
+    """The attributes of a row that the invariants compare."""
 
     key: RowKey
     state: State
     attempt: int
     lease: str | None
-    """Differs with every claim: who may write. None if nobody holds the row."""
-    lease_expires_at: int
+    """Differs with every claim. None if no worker holds the row."""
     revision: int
     payment_intent_id: str | None
     is_to_be_canceled: bool
@@ -92,7 +84,6 @@ class RowView:
             state=PaymentState(item["state"]["S"]),
             attempt=int(item["attempt"]["N"]),
             lease=item["lease_owner"]["S"] if "lease_owner" in item else None,
-            lease_expires_at=int(item["lease_expires_at"]["N"]),
             revision=int(item["revision"]["N"]),
             payment_intent_id=item["payment_intent_id"]["S"] if "payment_intent_id" in item else None,
             is_to_be_canceled="cancel_requested_at" in item,
@@ -106,8 +97,8 @@ def row_key_of(event: OrderPlacedEvent | CancelRequestedEvent) -> RowKey:
 
 
 def row_key_of_intent(intent: PaymentIntent) -> RowKey:
-    """The row that a PaymentIntent belongs to."""
-    return (intent.metadata["order_id"],)
+    """The row that a PaymentIntent was created for: no person edits its description."""
+    return (str(intent.description).removeprefix("Order "),)
 
 
 def attempt_of_confirm(key: str) -> int:
@@ -115,23 +106,27 @@ def attempt_of_confirm(key: str) -> int:
     return int(key.split(":")[2])
 
 
-@dataclass(frozen=True)
-class HurriedGateway(StripeGateway):
-    """A lookup may run out of time before each of its pages."""
+class AlarmLog:
+    """A logger that says which orders and PaymentIntents an alarm names."""
 
-    hurry: Callable[[], bool] = lambda: False
+    def __init__(self, alarmed: Callable[[str, Mapping[str, Any]], None]) -> None:
+        self._alarmed = alarmed
 
-    def find_payment_intents(
-        self,
-        request: FrozenRequest,
-        *,
-        now: int,
-        is_time_known: bool = True,
-        has_time: Callable[[], bool] = lambda: True,
-    ) -> list[StripeIntent]:
-        return super().find_payment_intents(
-            request, now=now, is_time_known=is_time_known, has_time=lambda: has_time() and not self.hurry()
-        )
+    def error(self, message: str, *, extra: Mapping[str, Any], **_: Any) -> None:
+        self._alarmed(str(extra["cause"]), extra)
+
+    info = warning = exception = SILENT
+
+
+class _Counts(Counts):
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self.report = report
+
+    def __call__(self, name: str) -> None:
+        self.report(name)
+
+    def gauge(self, name: str, seconds: float) -> None:
+        """Nothing reads it."""
 
 
 class SimulatedPayments:
@@ -140,74 +135,75 @@ class SimulatedPayments:
     `clock` gives the time as the worker that runs sees it. Mutations replace parts before anything runs.
     """
 
-    def __init__(self, dynamodb: Any, stripe_client: Any, clock: Callable[[], int]) -> None:
-        self.dynamodb, self.stripe_client, self.clock = dynamodb, stripe_client, clock
+    def __init__(self, dynamodb: Any, stripe_client: Any, clock: Callable[[], int], logger: Any = SILENT) -> None:
+        self.dynamodb, self.clock, self.logger = dynamodb, clock, logger
         self.bounds = BOUNDS
         self.store = PaymentStore(dynamodb, PAYMENTS)
-        self.gateway: StripeGateway = HurriedGateway(stripe_client, parallel=one_after_another, hurry=self._is_late)
+        self.stripe = PaymentIntents(stripe_client, SHOP)
+        self.refund_gateway = StripeGateway(stripe_client)
         self.replaced: dict[Callable[..., Any], Callable[..., Any]] = {}
-        """The functions that a mutant replaces, wherever they are called, and what by."""
-        self.rate = NO_RATE_LIMIT
+        """The functions that a mutant replaces, wherever they are called, each with its replacement."""
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
-        self.sync = sync
-        self.alarmed: Callable[[], None] = dynamodb.io.alarmed
-        """The line of an alarm is in the log."""
-
-    def use_terms(self, version: int) -> None:
-        """Of the deployment."""
-        self.gateway = replace(self.gateway, terms_version=version)
-
-    def _is_late(self) -> bool:
-        return self.dynamodb.io.fault("lookup", ("out of time",)) is not None
+        self.apply_event = self._apply
 
     def handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
         """A delivery: of the order, or of the order service's request to cancel it."""
-        return self.acknowledge(handle(event, replace(self._tools(self.bounds), rate=self.rate)))
+        return self.acknowledge(handle(event, self.tools(self.bounds)))
 
     def client_secret(self, event: OrderPlacedEvent) -> str | None:
-        """What the customer's page is answered that asks for it; None if nothing waits for the customer."""
+        """The client secret for the customer's page; None if nothing waits for the customer."""
         payment = self.store.read(event.data.order_id)
-        intent = intent_to_confirm(payment, lambda: self.gateway) if payment else None
+        intent = intent_to_confirm(payment, lambda: self.stripe) if payment else None
         return PaymentView.of(event.data.order_id, intent).client_secret
 
     def receive(self, event: Mapping[str, Any], report: Callable[[str], None]) -> bool:
-        """A webhook, in an execution environment of its own; whether it was acknowledged."""
-        tools = self._tools(WEBHOOK_BOUNDS, report)
+        """A webhook, in an execution environment of its own; returns whether it was acknowledged."""
         try:
             if parsed := parse_event(SdkObject(event)):
                 NewestReceived(CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received)).saw(parsed)
-                self.sync(parsed, tools)
+                self.apply_event(parsed, report)
         except OUTAGES:
             report("WebhookDeferred")
             return False
         return True
 
+    def _apply(self, event: StripeEvent, report: Callable[[str], None]) -> None:
+        order_id = sync(event, self.tools(WEBHOOK_BOUNDS, report))
+        if order_id is not None and event.refund is not None:
+            tools = refund_tools_of(self.store, self.refund_gateway, self.clock, bounds=WEBHOOK_BOUNDS, count=report)
+            sync_refund(order_id, event, event.refund, tools)
+
     def reconcile(self, report: Callable[[str], None], seconds_left: Callable[[], float]) -> None:
         """One scheduled run of the reconciler."""
         bounds = bounds_of(RECONCILE_BOUNDS.function_timeout_seconds)
         ReconcileRun(
-            make_tools=lambda: self._tools(bounds, report),
-            instruments=self._instruments(report),
+            make_tools=lambda: self.tools(bounds, report),
+            apply=lambda event: self.apply_event(event, report),
             state=CheckpointStore(self.dynamodb, PAYMENTS_STATE, ReconcileCheckpoint),
             received=CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received),
             seconds_left=seconds_left,
-            gauge=SILENT,
+            logger=self.logger,
+            counts=_Counts(report),
             parallel=one_after_another,
         ).run()
 
-    def reconciler_has_run(self, at: int) -> None:
-        """It did so before anything of the schedule happened, and so reads all of its events."""
-        checkpoint = ReconcileCheckpoint.first(since=at, now=at)
+    def read_events_again(self, since: int) -> None:
+        """The reconciler has applied Stripe's events up to then, as after a restore, or before a schedule begins."""
         client: Any = MemoryDynamoDB(TABLES, tables=self.dynamodb.tables)
-        CheckpointStore(client, PAYMENTS_STATE, ReconcileCheckpoint).write(checkpoint)
+        checkpoints = CheckpointStore(client, PAYMENTS_STATE, ReconcileCheckpoint)
+        checkpoints.write(replace(checkpoints.read() or ReconcileCheckpoint(), since=since))
 
-    def _instruments(self, report: Callable[[str], None] = SILENT) -> Instruments:
-        def count(metric: str) -> None:
-            report(metric)
-            if isinstance(metric, Alarm):
-                self.alarmed()
+    def release(self, orders: Any, stripe_client: Any) -> Release:
+        """The operator's command."""
+        return Release(self.store, orders, replace(self.stripe, client=stripe_client), is_dry_run=False)
 
-        return Instruments(self.clock, SILENT, count)
+    def tools(self, bounds: TimeBounds, report: Callable[[str], None] = SILENT) -> Tools:
+        return tools_of(self.store, self.stripe, self.clock, logger=self.logger, count=report, bounds=bounds)
 
-    def _tools(self, bounds: TimeBounds, report: Callable[[str], None] = SILENT) -> Tools:
-        return tools_of(self.store, self.gateway, self._instruments(report), bounds=bounds)
+
+@dataclass(frozen=True)
+class WaitingOrders:
+    """The order service as `ops release` sees it."""
+
+    find: Callable[[str], StoredOrder]
+    table: str = ORDERS

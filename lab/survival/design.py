@@ -14,6 +14,8 @@ import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 
 DAY_SECONDS = 24 * 3600
+ORDERS = "Orders"
+"""The table of the order service, which every design relies on. Only `release` reads it."""
 
 Record = Mapping[str, Any]
 """One record of the event that Lambda receives from a queue or a stream."""
@@ -59,6 +61,10 @@ class Design:
     """The relay is run by a durable execution engine, which does not give up; a stream does after a day."""
     durable: bool = False
     """Lambda invokes an interrupted execution again; each delivery of a message starts another execution."""
+    release: Callable[[Clients], bool] = lambda _: False
+    """What an operator runs for orders that wait for a person; returns whether there was one."""
+    is_declined: Callable[[Clients], bool] = lambda _: False
+    """Whether the customer is told that the payment failed, and pays again."""
     excluded_faults: Mapping[str, str] = field(default_factory=dict)
     """Faults that cannot occur with this design's messaging, by name, and why."""
 

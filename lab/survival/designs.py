@@ -6,10 +6,9 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from charge_order.app import ORDER_EVENT
-from charge_order.order_placed import charge_order
+from charge_order.app import ORDER_EVENT, handle
 from lab.simulation.world import MAX_RECEIVE_COUNT
-from lab.survival.design import Clients, Design, Handler
+from lab.survival.design import ORDERS, Clients, Design, Handler
 from lab.survival.published_designs import (
     claim_first,
     durable_function,
@@ -24,27 +23,28 @@ from lab.survival.published_designs import (
     run_in_engine,
     submit_to_engine,
 )
+from onecharge.contract.states import PaymentState
+from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.instruments import Instruments
-from onecharge.payments.stripe_gateway import StripeGateway
+from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.queues import Delivery
-from tests.shop.builders import PAYMENTS
+from ops.release import Release
+from tests.shop.builders import PAYMENTS, SHOP
 from tests.shop.tools import tools_of
 from tests.support.silent import SILENT
 
 
 def onecharge(clients: Clients) -> Handler:
-    """Ours, as charge_order deploys it: Consumer, charge_order, charge, PaymentStore and StripeGateway.
+    """Ours, as charge_order deploys it: Consumer, charge_order, charge, PaymentStore and PaymentIntents.
 
     docs/protocol.md; wired as in lab/simulation/service.py.
     """
-    instruments = Instruments(clients.now, SILENT, SILENT)
-    store, gateway = PaymentStore(clients.dynamodb, PAYMENTS), StripeGateway(clients.stripe)
+    store, stripe = PaymentStore(clients.dynamodb, PAYMENTS), PaymentIntents(clients.stripe, SHOP)
     consumer = Consumer(
         model=ORDER_EVENT,
-        handle=lambda event: charge_order(event, tools_of(store, gateway, instruments)),
+        handle=lambda event: handle(event, tools_of(store, stripe, clients.now)),
         queue=clients.queue,
         logger=_OnlyExceptions(clients),  # type: ignore[arg-type]  # It has the methods that the consumer calls.
         count=SILENT,
@@ -57,6 +57,22 @@ def onecharge(clients: Clients) -> Handler:
         return {"batchItemFailures": [] if done else [{"itemIdentifier": record["messageId"]}]}
 
     return handler
+
+
+def release(clients: Clients) -> bool:
+    """`python -m ops release ORDER`, for each order that is held."""
+    payments, orders = PaymentStore(clients.dynamodb, PAYMENTS), OrderStore(clients.dynamodb, ORDERS)
+    command = Release(payments, orders, PaymentIntents(clients.stripe, SHOP), is_dry_run=False)
+    held = command.held(clients.now())
+    seen = command.look(held)
+    for row in held:
+        command.release(row, seen)
+    return bool(held)
+
+
+def is_declined(clients: Clients) -> bool:
+    """The order is PAYMENT_DECLINED, and takes another attempt."""
+    return any(row["state"]["S"] == PaymentState.DECLINED for row in clients.dynamodb.scan(TableName=PAYMENTS)["Items"])
 
 
 @dataclass(frozen=True)
@@ -138,9 +154,11 @@ DESIGNS: Mapping[str, Design] = {
             "onecharge",
             "onecharge",
             onecharge,
-            {PAYMENTS: ("order_id",)},
+            {PAYMENTS: ("order_id",), ORDERS: ("order_id",)},
             stripe_retries=STRIPE_RETRIES,
             max_receive_count=MAX_RECEIVE_COUNT,
+            release=release,
+            is_declined=is_declined,
         ),
     )
 }

@@ -8,7 +8,7 @@ from typing import Any
 from lab.survival.designs import DESIGNS
 from lab.survival.faults import FAULTS
 from lab.survival.recording import OURS, PROJECT, Recording, record, record_ours, source_of
-from lab.survival.report import cell_lines, heading
+from lab.survival.report import LEGEND, cell_lines, heading
 from lab.survival.results import Cell, Results
 from lab.survival.trial import AMOUNT_MINOR
 
@@ -71,6 +71,7 @@ def _data(results: Results) -> dict[str, Any]:
         shown = {
             "double": cell.double,
             "lost": cell.lost,
+            "by_people": [text[2:] for text in LEGEND if text[0] in "".join(cell_lines(cell))],
             "shown": cell_lines(cell),
             **recorded(design, recording),
         }
@@ -85,6 +86,7 @@ def _data(results: Results) -> dict[str, Any]:
         cells[fault] = {design: cell_of(fault, design, row[design]) for design in DESIGNS if design in row}
     return {
         "heading": heading(results),
+        "legend": " ".join(LEGEND),
         "seed": results.seed,
         "schedules": results.schedules,
         "versions": results.versions,

@@ -14,7 +14,7 @@ from lab.survival.designs import DESIGNS
 from lab.survival.faults import FAULTS
 from lab.survival.libraries import virtual_clock
 from lab.survival.results import Cell, schedule
-from lab.survival.trial import Note, Place
+from lab.survival.trial import PAID_AGAIN, RELEASED, Note, Outcome, Place
 from onecharge.payments import charge
 
 PROJECT = Path(__file__).parents[2]
@@ -49,6 +49,8 @@ class Recording:
     charges: int
     fault_at: int
     """The first step at which the fault has occurred; 0 if nothing goes wrong."""
+    acts: bool
+    """Whether people had to act."""
 
     @property
     def was_paid_at_fault(self) -> bool:
@@ -57,12 +59,14 @@ class Recording:
 
 
 def record(fault: str, design: str, seed: int, cell: Cell) -> Recording:
-    """The first schedule that fails as the cell says; without failures one whose fault occurs after the charge."""
+    """The first schedule that fails as the cell says; without failures one in which people had to act, or one whose
+    fault occurs after the charge.
+    """
     fails = bool(cell.double or cell.lost)
     recordings = _recordings(fault, design, seed, cell.schedules)
     if fails:
         return next(each for each in recordings if each.charges != 1)
-    return _first(recordings, lambda each: each.was_paid_at_fault)
+    return _first(recordings, lambda each: each.acts if cell.released or cell.paid_again else each.was_paid_at_fault)
 
 
 @cache
@@ -81,11 +85,11 @@ def _recordings(fault: str, design: str, seed: int, schedules: int) -> Iterator[
     with virtual_clock() as clock:
         for number in range(schedules):
             world = schedule(DESIGNS[design], FAULTS[fault], seed, number, clock, tracing=True)
-            charges = world.run().charges
-            yield _recording(number, world.timeline or [], charges, fault)
+            outcome = world.run()
+            yield _recording(number, world.timeline or [], outcome, fault)
 
 
-def _recording(number: int, notes: Sequence[Note], charges: int, fault: str) -> Recording:
+def _recording(number: int, notes: Sequence[Note], outcome: Outcome, fault: str) -> Recording:
     steps: list[Step] = []
     fault_at: int | None = None
     for index, note in enumerate(notes):
@@ -96,7 +100,8 @@ def _recording(number: int, notes: Sequence[Note], charges: int, fault: str) -> 
             fault_at = len(steps)
         line = next(((place[0], place[2]) for place in note.places if _is_shown(place)), None)
         steps.append(Step(note.seconds, note.worker, text, note.paid_minor, line))
-    return Recording(number, steps, charges, 0 if fault == "nothing" else fault_at or 0)
+    fault_at = 0 if fault == "nothing" else fault_at or 0
+    return Recording(number, steps, outcome.charges, fault_at, bool(outcome.acts))
 
 
 # ---------------------------------------------------------------- sentences
@@ -119,7 +124,6 @@ _SENTENCES: Sequence[tuple[str, str]] = (
     (r"stripe (\w+): 500, executed later", r"Stripe will respond to the \1 with 500, and charge 15 minutes later."),
     (r"stripe is down", "Calls Stripe, which is down."),
     (r"stripe: key pruned", "Stripe has deleted the idempotency key: to Stripe this is a new request."),
-    (r"stripe search: lags", "Stripe's search does not show the newest PaymentIntents yet."),
     (r"\S+ raised (\w+)", r"Raises \1."),
     (r"(\S+) done", r"Ends: \1 is handled."),
     (r"(\S+) not done", r"Ends: \1 is not handled."),
@@ -130,6 +134,8 @@ _SENTENCES: Sequence[tuple[str, str]] = (
     (r"published again, dropped by the FIFO topic", "The FIFO topic drops the second message."),
     (r"(\S+) goes to the DLQ", r"\1 goes to the DLQ."),
     (r"redriven from the DLQ", "An operator redrives the DLQ."),
+    (RELEASED, "The order is held. An operator looks at Stripe, and releases it."),
+    (PAID_AGAIN, "The customer is told that the payment was declined, and pays again."),
     (r"0 charges", "In the end Stripe has never charged."),
     (r"1 charges", "In the end Stripe has charged once."),
     (r"2 charges", "In the end Stripe has charged twice."),

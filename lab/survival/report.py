@@ -30,7 +30,14 @@ def cell_lines(cell: Cell | None) -> list[str]:
         return ["n/a"]
     scaled = ((count * _PER / cell.schedules, kind) for count, kind in ((cell.double, "2x"), (cell.lost, "lost")))
     failures = [f"{f'{round(count):,}' if count >= 1 else '<1'} {kind}" for count, kind in scaled if count]
-    return failures or ["0"]
+    return failures or [f"0{'*' if cell.released else ''}{'†' if cell.paid_again else ''}"]
+
+
+LEGEND = (
+    "* In some schedules the order was held, and an operator released it with `ops release`.",
+    "† In some schedules the customer was told that the payment was declined, and paid again.",
+)
+"""What a cell's marks mean."""
 
 
 def for_the_terminal(results: Results) -> Table:
@@ -70,9 +77,8 @@ def in_markdown(results: Results) -> str:
         for fault in FAULTS.values()
         for address, what in fault.seen
     ]
-    return "\n".join(
-        [heading(results) + ":", "", *table, "", f"With {versions}.", "", "Seen in the wild:", "", *seen, ""]
-    )
+    said = [f"\\{' '.join(LEGEND)}", "", f"With {versions}.", "", "Seen in the wild:"]
+    return "\n".join([heading(results) + ":", "", *table, "", *said, "", *seen, ""])
 
 
 def _issue(address: str) -> str:
@@ -112,7 +118,8 @@ def svg(results: Results) -> str:
             body.extend(_cell(cell_lines(row.get(design)), _LABELS + column * _COLUMN, y))
     x, y = _LABELS + list(DESIGNS).index(OURS) * _COLUMN, _TOP - 40
     body.append(f'<rect class="frame" x="{x}" y="{y}" width="{_COLUMN}" height="{bottom - y}" rx="4"/>')
-    return svg_page(heading(results), width, bottom + _MARGIN, (_LIGHT, _DARK), body)
+    body.append(f'<text class="row" x="{_MARGIN}" y="{bottom + 18}">{escape(" ".join(LEGEND))}</text>')
+    return svg_page(heading(results), width, bottom + _ROW, (_LIGHT, _DARK), body)
 
 
 def _header() -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +15,7 @@ from lab.survival.design import Design
 from lab.survival.designs import DESIGNS
 from lab.survival.faults import FAULTS, Fault
 from lab.survival.libraries import VirtualClock, virtual_clock
-from lab.survival.trial import SurvivalWorld
+from lab.survival.trial import PAID_AGAIN, RELEASED, SurvivalWorld
 from tests.shop.builders import T0
 
 RESULTS = Path(__file__).with_name("results.json")
@@ -34,14 +34,13 @@ class Cell:
     """Orders that were never charged."""
     occurred: int = 0
     """Schedules in which the fault occurred."""
+    released: int = 0
+    """Schedules in which an operator had to release the order."""
+    paid_again: int = 0
+    """Schedules in which the customer was told that the payment failed, and paid again."""
 
     def __add__(self, other: "Cell") -> "Cell":
-        return Cell(
-            self.schedules + other.schedules,
-            self.double + other.double,
-            self.lost + other.lost,
-            self.occurred + other.occurred,
-        )
+        return Cell(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -97,14 +96,13 @@ Task = tuple[str, str, int, int, int]
 def run_chunk(task: Task) -> tuple[str, str, Cell]:
     """Some of the schedules of a cell."""
     fault, design, seed, first, count = task
-    double = lost = occurred = 0
+    cell = Cell()
     with virtual_clock() as clock:
         for number in range(first, first + count):
             outcome = schedule(DESIGNS[design], FAULTS[fault], seed, number, clock).run()
-            double += outcome.charges > 1
-            lost += outcome.charges == 0
-            occurred += outcome.fault_occurred
-    return fault, design, Cell(count, double, lost, occurred)
+            lost, double = outcome.charges == 0, outcome.charges > 1
+            cell += Cell(1, double, lost, outcome.fault_occurred, RELEASED in outcome.acts, PAID_AGAIN in outcome.acts)
+    return fault, design, cell
 
 
 def run_all(

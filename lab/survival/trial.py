@@ -10,9 +10,9 @@ Workers run in greenlets and are switched at every effect. Stripe's charges are 
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -28,23 +28,23 @@ from greenlet import getcurrent, greenlet
 
 from lab.simulation.choices import Choices
 from lab.simulation.world import VISIBILITY_SECONDS, Crash, switch_to_scheduler
-from lab.survival.design import DAY_SECONDS, Clients, Design, InvokeAgain
+from lab.survival.design import DAY_SECONDS, ORDERS, Clients, Design, InvokeAgain
 from lab.survival.faults import Fault, FaultInjector, FaultKind
 from lab.survival.libraries import RetryingClient
 from lab.survival.messaging import TIMEOUT_SECONDS, Message, Messaging
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
+from onecharge.contract.states import OrderStatus
+from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.queues import Delivery
-from tests.shop.builders import T0
+from tests.shop.builders import INDEXES, T0
 from tests.shop.dynamodb import Item, MemoryDynamoDB
 from tests.shop.stripe import ShopStripe, client_of
 
 _TTL_DELETES_WITHIN_SECONDS = 2 * DAY_SECONDS
 """DynamoDB deletes an expired item "within a few days": at a random time until then, certainly after it."""
-_SEARCH_LAG_SECONDS = 3600
-"""The longest lag of Stripe's search; only onecharge searches."""
 _LATE_EFFECTS_SECONDS = 3600
 """The time at the end of a schedule for what Stripe executes late."""
-_REDRIVES_MAX = 3
+_REDRIVES_MAX = _ACTS_MAX = 3
 _STEPS_MAX = 20_000
 _EXPECTED = (
     stripe.StripeError,
@@ -58,22 +58,35 @@ _EXPECTED = (
 
 
 AMOUNT_MINOR = 4200
+RELEASED, PAID_AGAIN = "an operator releases the order", "the customer pays again"
 
 
-def _body(customer_id: str) -> str:
-    order = OrderPlaced(
-        order_id=f"ord_{1:032x}",
-        attempt=1,
-        customer_id=customer_id,
-        amount_minor=AMOUNT_MINOR,
-        currency="EUR",
-        payment_method="pm_card_visa",
-        placed_at=datetime.fromtimestamp(T0, UTC),
-    )
+_PLACED = OrderPlaced(
+    order_id=f"ord_{1:032x}",
+    attempt=1,
+    customer_id="cus_1",
+    amount_minor=AMOUNT_MINOR,
+    currency="EUR",
+    payment_method="pm_card_visa",
+    placed_at=datetime.fromtimestamp(T0, UTC),
+)
+
+
+def _body(order: OrderPlaced) -> str:
     return OrderPlacedEvent.of(order, correlation_id="survival").model_dump_json()
 
 
-_ORDER, _ORDER_AFTER_DEPLOY = _body("cus_1"), _body("cus_2")
+_ORDER, _ORDER_AFTER_DEPLOY, _PAID_AGAIN = (
+    _body(_PLACED.model_copy(update=changes)) for changes in ({}, {"customer_id": "cus_2"}, {"attempt": 2})
+)
+_STORED = to_item(
+    {
+        **_PLACED.model_dump(mode="json"),
+        **{"status": OrderStatus.PENDING, "waiting_since": _PLACED.placed_at.isoformat()},
+        **{"fingerprint": "f", "correlation_id": "survival"},
+    }
+)
+"""The order as the order service has it, until a worker's outcome reaches it."""
 
 
 @dataclass
@@ -127,6 +140,8 @@ class Outcome:
 
     charges: int
     fault_occurred: bool
+    acts: frozenset[str]
+    """What people had to do: RELEASED, PAID_AGAIN."""
 
 
 class SurvivalWorld:
@@ -141,9 +156,12 @@ class SurvivalWorld:
         self.workers: list[Invocation] = []
         self.invocations = 0
         self.current: Invocation | None = None
+        """None while a person acts, who meets no fault."""
         self.unexpected_error: BaseException | None = None
-        self.dynamodb = MemoryDynamoDB(keys=design.keys, io=self)
-        self.stripe = ShopStripe(io=self, search_lag_seconds=_SEARCH_LAG_SECONDS)
+        self.dynamodb = MemoryDynamoDB(keys=design.keys, io=self, indexes=INDEXES)
+        if ORDERS in design.keys:
+            self.dynamodb.tables[ORDERS] = {(_PLACED.order_id,): dict(_STORED)}
+        self.stripe = ShopStripe(io=self)
         self.stripe.down = fault.stripe_down_seconds > 0
         self.clients = Clients(
             dynamodb=RetryingClient(
@@ -163,6 +181,8 @@ class SurvivalWorld:
 
     def pause(self, where: str) -> None:
         """Called before and after each effect: switch to the scheduler."""
+        if self.current is None:
+            return
         worker = self._worker
         worker.label = where
         if self.stripe.down and where.startswith("stripe"):
@@ -171,7 +191,7 @@ class SurvivalWorld:
         switch_to_scheduler(worker.run)
 
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
-        kind = self.injector.in_request(where, kinds, self._worker)
+        kind = self.injector.in_request(where, kinds, self._worker) if self.current else None
         if kind:
             self._note(f"{where}: {kind}", self._worker)
         return kind
@@ -193,7 +213,10 @@ class SurvivalWorld:
         self._note_late_charge()
 
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
-        self._worker.writes += 1
+        if self.current:
+            self._worker.writes += 1
+        if table == ORDERS:
+            self.messaging.publish(_ORDER)
         if table == self.design.outbox and old is None and new is not None:
             self.messaging.add_to_stream(new)
 
@@ -232,9 +255,10 @@ class SurvivalWorld:
             self._restore_tables()
             self._run_until_idle()
         self._redrive_daily()
+        acts = frozenset(self._people_act())
         self.pass_time(_LATE_EFFECTS_SECONDS)
         self._note(f"{len(self.stripe.charges)} charges")
-        return Outcome(len(self.stripe.charges), self.injector.occurred)
+        return Outcome(len(self.stripe.charges), self.injector.occurred, acts)
 
     def _publish_again(self, from_seconds: int, to_seconds: int) -> None:
         wait_seconds = from_seconds + self.choices.pick(to_seconds - from_seconds + 1)
@@ -248,8 +272,8 @@ class SurvivalWorld:
     def _restore_tables(self) -> None:
         """Restore them to a time before the order; then the order is published again."""
         self.pass_time(self.scenario.restored_after[self.choices.pick(len(self.scenario.restored_after))])
-        for table in self.dynamodb.tables.values():
-            table.clear()
+        for name in self.dynamodb.tables.keys() - {ORDERS}:
+            self.dynamodb.tables[name].clear()
         self.injector.occurred = True
         self._note("the tables are restored to a time before the order")
         self.messaging.publish(_ORDER)
@@ -263,6 +287,22 @@ class SurvivalWorld:
             self.messaging.redrive()
             self._run_until_idle()
             wait_seconds = DAY_SECONDS
+
+    def _people_act(self) -> Iterator[str]:
+        """An operator releases what is held, and the customer pays again after a decline, if the design tells them."""
+        clients = replace(self.clients, dynamodb=self.dynamodb)
+        for _ in range(_ACTS_MAX):
+            self.current = None
+            if self.design.release(clients):
+                act = RELEASED
+            elif self.design.is_declined(clients):
+                act = PAID_AGAIN
+                self.messaging.publish(_PAID_AGAIN)
+            else:
+                return
+            self._note(act)
+            yield act
+            self._run_until_idle()
 
     def _run_until_idle(self) -> None:
         for _ in range(_STEPS_MAX):

@@ -1,7 +1,7 @@
 """Refunds in a hostile world: never more than was asked for, FAILED means not refunded, none is stuck."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -19,9 +19,7 @@ from onecharge.payments.refund_rules import FrozenRefund, Refund, RefundDecision
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_gateway import StripeGateway, StripeResponse
 from onecharge.payments.stripe_responses import Failure, ResponseKind
-from onecharge.payments.sync import sync
-from onecharge.payments.tools import Tools
-from tests.shop.builders import HOUR
+from tests.shop.builders import HOUR, ORDER_ID
 
 SCHEDULES, SCHEDULES_NIGHTLY = 750, 3_000
 SCHEDULES_FOR_A_MUTANT = 6_000
@@ -136,7 +134,7 @@ def key_with_a_random_part(world: RefundWorld) -> None:
     numbers = itertools.count()
 
     class OtherKeys(StripeGateway):
-        def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse[StripeRefund]:
+        def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse:
             return super().create_refund(request, 1 + next(numbers))
 
     world.gateway = OtherKeys
@@ -144,7 +142,7 @@ def key_with_a_random_part(world: RefundWorld) -> None:
 
 def a_new_key_after_a_stored_failure(world: RefundWorld) -> None:
     class NextKey(StripeGateway):
-        def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse[StripeRefund]:
+        def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse:
             response = super().create_refund(request, key_number)
             spent = response.failure is not None and response.failure.kind is ResponseKind.STORED_FAILURE
             return super().create_refund(request, key_number + 1) if spent else response
@@ -176,7 +174,7 @@ def a_lookup_of_all_refunds_of_the_order(world: RefundWorld) -> None:
 
 def a_404_is_a_refusal(world: RefundWorld) -> None:
     class Convinced(StripeGateway):
-        def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse[StripeRefund]:
+        def create_refund(self, request: FrozenRefund, key_number: int = 0) -> StripeResponse:
             response = super().create_refund(request, key_number)
             if response.failure and response.failure.kind is ResponseKind.NOT_FOUND:
                 return StripeResponse(failure=Failure(ResponseKind.INVALID, code="charge_already_refunded"))
@@ -218,30 +216,31 @@ def whoever_lost_its_lease_writes(world: RefundWorld) -> None:
 
 
 def an_event_does_not_touch_an_unfinished_row(world: RefundWorld) -> None:
-    def patient(event: StripeEvent, tools: Tools) -> None:
-        refund_id = event.refund.refund_id if event.refund else None
-        row = tools.refunds.read(str(event.order_id), refund_id) if refund_id else None
-        if row is None or row.state is not RefundState.PENDING:
-            sync(event, tools)
+    apply = world.service.apply_event
 
-    world.service.sync = patient
+    def patient(event: StripeEvent, report: Callable[[str], None]) -> None:
+        row = world.rows.get((ORDER_ID, str(event.refund.refund_id))) if event.refund else None
+        if row is None or row["state"]["S"] != RefundState.PENDING:
+            apply(event, report)
+
+    world.service.apply_event = patient
 
 
 def events_are_ignored(world: RefundWorld) -> None:
-    world.service.sync = lambda event, tools: None
+    world.service.apply_event = lambda *_: None
 
 
 def the_sum_of_an_event_is_believed(world: RefundWorld) -> None:
-    def believing(event: StripeEvent, tools: Tools) -> None:
-        if event.amount_refunded_minor is not None:
-            payment = tools.payments.read(str(event.order_id))
-            assert payment is not None
-            believed = replace(payment.after_charge, amount_refunded_minor=event.amount_refunded_minor)
-            tools.payments.record_after_charge(payment, believed, now=world.time)
-        else:
-            sync(event, tools)
+    apply = world.service.apply_event
 
-    world.service.sync = believing
+    def believing(event: StripeEvent, report: Callable[[str], None]) -> None:
+        if event.amount_refunded_minor is None:
+            apply(event, report)
+        elif row := world.service.store.read(ORDER_ID):
+            told = {"amount_refunded_minor": event.amount_refunded_minor}
+            world.service.store.write_if_unchanged(row, told, now=world.time)
+
+    world.service.apply_event = believing
 
 
 MUTANTS: Mapping[str, Break] = {

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,24 +9,18 @@ import pytest
 from lab.simulation.explore import explored
 from lab.simulation.seams import SeamWorld, seam_world
 from lab.simulation.stored import is_caught
-from onecharge.contract.states import PaymentState
-from onecharge.orders.transitions import CANCEL_UNPAID
 from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.charge_rules import Payment
 from onecharge.payments.rows import Claim, Superseded
-from onecharge.payments.sync import look_up_row
-from ops.resolutions import Resolution
-from ops.review import resolve
+from tests.shop.builders import T0
 
 SCHEDULES, SCHEDULES_NIGHTLY = 400, 8_000
 SCHEDULES_FOR_A_MUTANT = 4_000
 MET = {
     *("Orders lost", "Orders older", "Payments lost", "Payments older", "record lost", "late duplicate"),
     *("paid again", "cancellation", "requests refused", "refunded by hand", "refunded in full", "3-D Secure decided"),
-    *("cart 0 is ordered", "cart 1 is ordered", "cart 1 is ordered: refused", "Republished", "Order.NEEDS_REVIEW"),
-    *("restore: emitted again", "restore: older than its order has seen: its revision was raised"),
+    *("cart 0 is ordered", "cart 1 is ordered", "cart 1 is ordered: refused", "Republished"),
+    *("restore: emitted again", "released", "alarm: Held"),
     *(f"ended: {status}" for status in ("PAID", "PAYMENT_DECLINED", "CANCELED")),
-    *(f"review: {resolution} done" for resolution in ("retry", "cancel")),
 }
 """Everything that a schedule of both services may meet."""
 
@@ -49,12 +42,12 @@ def _ignoring(condition: str) -> Callable[[SeamWorld], None]:
 
 def _superseded_emits_nothing(world: SeamWorld) -> None:
     class Silent(PaymentStore):
-        def claim(self, *given: Any, **named: Any) -> Claim[Payment]:
+        def claim(self, *given: Any, **named: Any) -> Claim:
             claim = super().claim(*given, **named)
-            if isinstance(claim, Superseded) and claim.row.state is not PaymentState.PENDING:
-                # Without a payment method the message does not go on with it.
-                return Superseded(replace(claim.row, state=PaymentState.PENDING, payment_method=""))
-            return claim
+            # As if its outcome had been emitted a moment ago.
+            if not isinstance(claim, Superseded):
+                return claim
+            return Superseded(replace(claim.row, last_emitted_at=2 * T0))
 
     world.service.store = Silent(**vars(world.service.store))
 
@@ -63,31 +56,13 @@ def _restore_emits_nothing(world: SeamWorld) -> None:
     world.emit_page = lambda *_, **__: ([], None)
 
 
-def _not_looked_up(world: SeamWorld) -> None:
-    world.service.replaced[look_up_row] = lambda payment, tools: None
-
-
-def _declined_is_left_open(world: SeamWorld) -> None:
-    """An order of other money is canceled alone, while the PaymentIntent of its declined payment stays open."""
-
-    def resolve_alone(order_id: str, resolution: Resolution, *given: Any) -> tuple[bool, str]:
-        order, row = world.orders.find(order_id), world.payments.read(order_id)
-        if resolution is Resolution.CANCEL and order and row and row.state is PaymentState.DECLINED:
-            world.orders.move(order_id, CANCEL_UNPAID, at=datetime.fromtimestamp(world.clock(), UTC), changes={})
-            return True, "the order alone is canceled"
-        return resolve(order_id, resolution, *given)
-
-    world.resolve_review = resolve_alone
+def _held_is_not_released(world: SeamWorld) -> None:
+    world.release = lambda: None  # type: ignore[method-assign]
 
 
 def _revisions_only_count(world: SeamWorld) -> None:
     """A revision is the number of writes, and begins anew with a row that was lost."""
     world.counts_revisions = True
-
-
-def _age_is_known(world: SeamWorld) -> None:
-    """An order that both services have lost is as young as it says."""
-    world.service.knows_ages = True
 
 
 MUTANTS: Mapping[str, Callable[[SeamWorld], None]] = {
@@ -96,10 +71,8 @@ MUTANTS: Mapping[str, Callable[[SeamWorld], None]] = {
     "the outcome of a later attempt is ignored": _ignoring("attempt < :attempt OR "),
     "a superseded message emits nothing": _superseded_emits_nothing,
     "a restore emits nothing": _restore_emits_nothing,
-    "a row without a PaymentIntent is not looked up": _not_looked_up,
-    "an order is canceled beside a declined payment": _declined_is_left_open,
+    "no operator comes": _held_is_not_released,
     "revisions only count": _revisions_only_count,
-    "an order that both services lost is as young as it says": _age_is_known,
 }
 
 

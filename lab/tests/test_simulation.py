@@ -34,41 +34,26 @@ EXHAUSTIVE_SCHEDULES: dict[tuple[int, ...], int] = {
 MET = {
     *("crash before the effect", "crash after the effect", "killed at the time-out", "zombie", "delay", "days pass"),
     *("DLQ", "redrive", "row lost", "row stale", "clock differs", "other request", "API key of another account"),
-    *("stripe: key pruned", "stripe search: lags", "stripe: stored answer replayed", "charged after DECLINED"),
-    *("dynamodb UpdateItem: throttled", "dynamodb UpdateItem: answer lost"),
+    *("dynamodb UpdateItem: throttled", "dynamodb UpdateItem: answer lost", "stripe: stored answer replayed"),
     *("dynamodb PutItem: throttled", "dynamodb GetItem: throttled", "dynamodb Query: throttled"),
-    *("stripe create: drop before", "stripe create: drop after", "stripe create: time-out"),
+    *("stripe create: drop before", "stripe create: drop after", "stripe create: time-out", "stripe: key pruned"),
     *("stripe create: 429", "stripe create: 503", "stripe create: 401", "stripe create: 502 stored"),
     *("stripe confirm: drop before", "stripe confirm: drop after", "stripe confirm: time-out"),
     *("stripe confirm: 500 before", "stripe confirm: 500 after", "stripe confirm: 500, executed later"),
-    *(
-        "stripe confirm: 500, executed two days later",
-        "stripe confirm: processing",
-        "stripe confirm: canceled by Stripe",
-    ),
-    *("stripe cancel: drop before", "stripe search: drop before", "stripe list: drop before"),
-    *("stripe retrieve: drop before", "stripe events: drop before", "lookup: out of time"),
-    *("a wait for a token", "rate limit: no token in time"),
-    *("3-D Secure decided", "3-D Secure tried again", "client secret: handed out"),
-    *("reconciler: Discrepancy.PAID_LATE", "reconciler: Discrepancy.LOST_ROW"),  # Rare without these parts.
-    *("client secret: none", "reconciler: Reconciled.SUCCEEDED", "reconciler: Reconciled.DECLINED"),
-    *("reconciler: ReconcileInterrupted", "reconciler: ReconcileFailed", "webhook: WebhookDeferred"),
-    *("cancel: requested", "canceled in the Dashboard"),
-    *("webhook: Reconciled.SUCCEEDED", "webhook: Reconciled.DECLINED"),
+    *("stripe cancel: drop before", "stripe list: drop before", "stripe retrieve: drop before"),
+    *("3-D Secure decided", "3-D Secure tried again", "client secret: handed out", "client secret: none"),
+    *("cancel: requested", "canceled in the Dashboard", "metadata edited", "refunded by hand", "disputed"),
+    *("charged twice", "another shop", "webhook: EventOfAnotherShop", "webhook: WebhookDeferred"),
+    *("reconciler: ReconcileFailed", "alarm: Held", "alarm: MoneyDiffers", "alarm: RowLost", "alarm: ChargeDisputed"),
+    *("release: store", "release: cancel", "release: let the worker create a PaymentIntent: Stripe has none"),
+    *("ended: SUCCEEDED", "ended: DECLINED", "ended: CANCELED", "ended with an alarm"),
 }
 """Everything that a schedule may meet."""
 
 MET_RARELY = {
-    *(
-        "stripe create: 502 stored",
-        "stripe confirm: 500, executed two days later",
-        "stripe confirm: canceled by Stripe",
-        "stripe confirm: processing",
-        "charged after DECLINED",
-        "reconciler: Discrepancy.PAID_LATE",
-        "reconciler: Discrepancy.LOST_ROW",
-        "stripe events: drop before",
-    ),
+    *("stripe create: 502 stored", "stripe confirm: 500, executed two days later", "stripe confirm: processing"),
+    *("stripe confirm: canceled by Stripe", "alarm: PaidAfterDecline", "alarm: RequestRefused", "release: Problem"),
+    *("alarm: StripeInconclusive", "stripe events: drop before", "release: cancel", "3-D Secure tried again"),
 }
 """Once in a few thousand schedules: asserted of the nightly run alone."""
 
@@ -98,7 +83,7 @@ def test_no_random_schedule_breaks_an_invariant(is_nightly: bool) -> None:
     findings = explored(range(schedules), partial(random_world, 1), seed=1)
     assert not findings.violations, shown(findings)
     assert findings.schedules == schedules
-    assert (MET if is_nightly else MET - MET_RARELY) - findings.coverage.keys() == set()
+    assert (MET | MET_RARELY if is_nightly else MET - MET_RARELY) - findings.coverage.keys() == set()
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -110,9 +95,9 @@ def test_a_broken_protocol_is_caught(name: str) -> None:
 
 def test_a_schedule_is_repeated_to_the_byte() -> None:
     """Its name is all that it takes."""
-    name, violation = caught(5000, 1, MUTANTS["what was found is adopted"]).violations[0]
+    name, violation = caught(5000, 1, MUTANTS["a random key for each create"]).violations[0]
     seed, number = map(int, name.split(":"))
-    again = violation_of(random_world(seed, number, MUTANTS["what was found is adopted"]))
+    again = violation_of(random_world(seed, number, MUTANTS["a random key for each create"]))
     assert str(again) == str(violation)
 
 
@@ -134,7 +119,10 @@ def test_a_stripe_outage_of_six_hours_loses_nobody() -> None:
 
 @pytest.mark.parametrize("row_is_lost", [False, True])
 def test_a_message_redriven_on_day_13_charges_no_second_time(row_is_lost: bool) -> None:
-    """Its first worker crashed between confirm and finalize: the row ends SUCCEEDED with the first charge's id."""
+    """Its first worker crashed between confirm and finalize: the row ends SUCCEEDED with the first charge's id.
+
+    If its row was lost, it is held, and the operator's command finds the charge.
+    """
     world = World(Scenario(copies=1), SeededChoices(1))
     world.send(world.orders[0])
     while not any(worker.label == "stripe confirm answered" for worker in world.workers):
@@ -148,6 +136,8 @@ def test_a_message_redriven_on_day_13_charges_no_second_time(row_is_lost: bool) 
     world.stripe.forget_keys()
     world.send(world.orders[0])
     world.run_until_idle()
+    world.operate()
+    world.run_until_idle()
     [row] = world.rows.values()
     assert row["state"] == {"S": PaymentState.SUCCEEDED}
     assert row["payment_intent_id"] == {"S": first.id}
@@ -156,7 +146,7 @@ def test_a_message_redriven_on_day_13_charges_no_second_time(row_is_lost: bool) 
 
 def test_a_violation_is_shown_as_short_as_can_be() -> None:
     """The same invariant breaks, and what does not matter to it is gone."""
-    mutate = MUTANTS["id stored after the confirm"]
+    mutate = MUTANTS["the id is stored after the confirm"]
     name, violation = caught(5000, 2, mutate).violations[0]
     shortest = minimal(name, mutate)
     assert shortest.what == violation.what

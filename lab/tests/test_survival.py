@@ -1,6 +1,7 @@
 """Who survives what: the table's claims, with fewer schedules than `make survival` runs."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,9 +33,15 @@ WELL_KNOWN: Mapping[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_ours_survives(fault: str) -> None:
-    """No order charged twice, none lost, and the fault occurred in each of 50 schedules."""
+    """No order charged twice, none lost, and the fault occurred in each of 50 schedules.
+
+    People act only where it is known: an operator if the order is older than Stripe's keys, the customer after a 500
+    that has not charged yet.
+    """
     _, _, cell = run_chunk((fault, "onecharge", 1, 0, 50))
-    assert cell == Cell(schedules=50, double=0, lost=0, occurred=50)
+    assert replace(cell, released=0, paid_again=0) == Cell(schedules=50, double=0, lost=0, occurred=50)
+    assert bool(cell.released) == (fault in ("crash-day-13", "restored"))
+    assert bool(cell.paid_again) == (fault in ("500-not-charged", "500-charges-later"))
 
 
 @pytest.mark.parametrize("design", WELL_KNOWN)

@@ -69,7 +69,7 @@ class Account:
             "amount": 1099,
             "currency": "eur",
             "allowed_payment_method_types": ["card"],
-            "metadata": {"order_id": "ord_1", "generation": "1"},
+            "metadata": {"shop": "shop_1", "order_id": "ord_1"},
             **changes,
         }
         return self.client.v1.payment_intents.create(parameters, {"idempotency_key": key} if key else {})

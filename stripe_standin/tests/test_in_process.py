@@ -13,7 +13,7 @@ def client() -> stripe.StripeClient:
 
 
 def test_a_key_charges_once(client: stripe.StripeClient) -> None:
-    """The second create is answered with the first one's PaymentIntent, and says so."""
+    """The second create is answered with the first one's PaymentIntent, and says so, with the time by its clock."""
     wanted: stripe.params.PaymentIntentCreateParams = {
         "amount": 1099,
         "currency": "eur",
@@ -25,6 +25,7 @@ def test_a_key_charges_once(client: stripe.StripeClient) -> None:
     assert (first.status, second.id) == ("succeeded", first.id)
     assert second.last_response is not None
     assert second.last_response.headers["Idempotent-Replayed"] == "true"
+    assert second.last_response.headers["Date"] == "Fri, 15 Jan 2027 08:00:00 GMT"
     assert len(client.v1.charges.list().data) == 1
 
 

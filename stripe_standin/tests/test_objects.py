@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import stripe
 
-from stripe_standin import attempts, disputes, radar, refunds
+from stripe_standin import attempts, disputes, refunds
 from stripe_standin.account import API_VERSION
 from stripe_standin.engine import StripeEngine
 from stripe_standin.faults import Fault, FaultRule
@@ -30,8 +30,6 @@ CARDS = (
     "pm_card_radarBlock",
     "pm_card_threeDSecure2Required",
     "pm_card_createDispute",
-    "pm_card_riskLevelElevated",
-    "pm_card_createIssuerFraudRecord",
     "pm_card_refundFail",
     "pm_card_pendingRefund",
 )
@@ -102,10 +100,6 @@ class Recorder:
         )
         disputes.close_dispute(self.account, won, "won")
 
-        review = next(iter(self.account.all(radar.Review)))
-        self.send("Review", "GET", f"reviews/{review}")
-        self.send("Review", "POST", f"reviews/{review}/approve")
-
     def _record_errors(self, intents: Mapping[str, str]) -> None:
         paid = intents["pm_card_visa"]
         self.send("", "GET", "payment_intents/pi_unknown")
@@ -128,15 +122,12 @@ class Recorder:
         }
         for path, type_ in lists.items():
             self.send(f"ApiList<Stripe.{type_}>", "GET", path, {"limit": "100"})
-        self.send("ApiList<Stripe.Radar.EarlyFraudWarning>", "GET", "radar/early_fraud_warnings")
         expanded = {"limit": "100", "expand[0]": "data.latest_charge", "expand[1]": "data.payment_method"}
         self.send("ApiList<Stripe.PaymentIntent>", "GET", "payment_intents", expanded)
         sources = {"limit": "100", "expand[0]": "data.source"}
         booked = self.send("ApiList<Stripe.BalanceTransaction>", "GET", "balance_transactions", sources)["data"]
         self.send("BalanceTransaction", "GET", f"balance_transactions/{booked[0]['id']}")
         self._record_webhook_endpoints()
-        query = {"query": "metadata['order_id']:'ord_1'", "limit": "1"}
-        self.send("ApiSearchResult<Stripe.PaymentIntent>", "GET", "payment_intents/search", query)
 
     def _record_webhook_endpoints(self) -> None:
         parameters = {"url": "https://shop.example/stripe/events", "enabled_events[0]": "charge.refunded"}
@@ -221,7 +212,7 @@ def test_every_status_and_event_type_is_recorded(recorded: list[tuple[str, Mappi
         *(f"payment_intent.{what}" for what in "created succeeded payment_failed requires_action canceled".split()),
         *(f"charge.{what}" for what in "succeeded failed pending refunded dispute.created dispute.closed".split()),
         *(f"refund.{what}" for what in "created updated failed".split()),
-        *("payment_intent.processing", "review.opened", "review.closed", "radar.early_fraud_warning.created"),
+        "payment_intent.processing",
     }
 
 

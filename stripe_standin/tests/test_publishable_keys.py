@@ -50,7 +50,6 @@ def test_a_server_sends_no_card_numbers(account: Account) -> None:
         ("POST", "payment_intents/{id}"),
         ("POST", "payment_intents/{id}/confirm"),
         ("POST", "payment_intents/{id}/cancel"),
-        ("GET", "payment_intents/search"),
         ("POST", "refunds"),
         ("GET", "charges"),
         ("GET", "balance_transactions"),

@@ -1,4 +1,4 @@
-"""Refunds that succeed, stay pending or fail; disputes; early fraud warnings and reviews."""
+"""Refunds that succeed, stay pending or fail; disputes."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def test_a_refund_emits_two_events(account: Account) -> None:
     assert its_refund["metadata"] == {"refund_id": "rfd_1"}
     assert (charge["object"], charge["payment_intent"]) == ("charge", intent.id)
     assert (charge["amount_refunded"], charge["refunded"]) == (99, False)
-    assert charge["metadata"] == {"order_id": "ord_1", "generation": "1"}
+    assert charge["metadata"] == {"shop": "shop_1", "order_id": "ord_1"}
     create_refund(account, intent)
     assert last_events(account, 1)[0][1]["refunded"] is True
 
@@ -96,16 +96,3 @@ def test_a_test_card_opens_a_dispute(account: Account) -> None:
     disputed = ["charge.dispute.created", "charge.dispute.funds_withdrawn"]
     types = ["charge.succeeded", *disputed, "payment_intent.succeeded"]
     assert [type_ for type_, _ in last_events(account, 4)] == types
-
-
-def test_a_test_card_is_reviewed_and_another_one_warned_of(account: Account) -> None:
-    """The PaymentIntent names its review, also once it is approved; warnings are listed by their PaymentIntent."""
-    intent, v1 = paid(account, "pm_card_riskLevelElevated"), account.client.v1
-    review = v1.reviews.retrieve(str(intent.review))
-    assert (review.open, review.payment_intent, review.reason) == (True, intent.id, "rule")
-    assert v1.reviews.approve(review.id).closed_reason == "approved"
-    assert account.retrieve(intent.id).review == review.id
-    assert v1.radar.early_fraud_warnings.list({"payment_intent": intent.id}).data == []
-    warned = paid(account, "pm_card_createIssuerFraudRecord").id
-    [warning] = v1.radar.early_fraud_warnings.list({"payment_intent": warned}).data
-    assert last_events(account, 1) == [("radar.early_fraud_warning.created", warning.to_dict())]

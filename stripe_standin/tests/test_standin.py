@@ -27,7 +27,7 @@ def test_a_validation_error_is_not_stored(account: Account) -> None:
 
 
 def test_a_key_is_deleted_after_24_hours(account: Account) -> None:
-    """Then the same request charges again; the protocol's lookup of old orders is for this."""
+    """Then the same request charges again: the protocol creates nothing under a key this old."""
     account.stop_clock()
     account.pay("key-1")
     account.admin.advance_clock(DAY - 1)
@@ -92,16 +92,6 @@ def test_3d_secure_waits_for_the_customer(account: Account) -> None:
     account.admin.authenticate(intent.id)
     assert account.client.v1.payment_intents.retrieve(intent.id).status == "succeeded"
     assert account.charges == 1
-
-
-def test_search_filters_by_metadata_and_lags(account: Account) -> None:
-    """A PaymentIntent younger than the lag is not found."""
-    intent = account.pay()
-    query = "metadata['order_id']:'ord_1' AND metadata['attempt']:'1'"
-    account.admin.settings(search_lag_seconds=60)
-    assert account.client.v1.payment_intents.search({"query": query}).data == []
-    account.admin.advance_clock(61)
-    assert [found.id for found in account.client.v1.payment_intents.search({"query": query}).data] == [intent.id]
 
 
 def test_a_trickling_response_outlives_a_read_timeout(account: Account) -> None:

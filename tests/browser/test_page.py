@@ -9,8 +9,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
+import stripe
 from playwright.sync_api import Page, Route
 
+from local.given_stripe import STRIPE_API_KEY
 from onecharge.contract.money import CURRENCIES, as_money
 from onecharge.contract.states import OrderStatus
 from tests.support.browser import AXE, DECLINED, THREE_D_SECURE, VISA, Customer
@@ -773,6 +775,38 @@ def test_a_cancellation_while_it_is_charged_ends_as_stripe_decides(customer: Cus
     # The charge could still follow what the order says: what Stripe has decided is final.
     intents = eventually(lambda: intents_of(shop, order_id), lambda found: found in (["canceled"], ["succeeded"]))
     assert (status, intents, len(shop.charges(order_id))) in (("CANCELED", ["canceled"], 0), ("PAID", ["succeeded"], 1))
+
+
+def test_an_order_whose_3d_secure_expired_is_ordered_again(
+    customer: Customer, shop: DeployedShop, new_orders: Callable[[], list[str]]
+) -> None:
+    """Once it is CANCELED, not before: it fills the basket again, and the next order has another key."""
+    customer.pay(THREE_D_SECURE)
+    order_id = customer.sees("REQUIRES_ACTION")
+    again = customer.page.get_by_role("button", name="Order again")
+    client = stripe.StripeClient(STRIPE_API_KEY, base_addresses={"api": shop.stack.stripe_api_base})
+    [intent] = [each for each in shop.stripe.ledger().payment_intents if each["metadata"].get("order_id") == order_id]
+    assert not again.is_visible()
+    client.v1.payment_intents.cancel(intent["id"], {"cancellation_reason": "abandoned"})
+    webhooks(shop, order_id, "CANCELED")
+    customer.sees("CANCELED")
+    customer.page.get_by_text("was not confirmed in time").wait_for()
+    again.click()
+    customer.type_card(VISA)
+    customer.page.get_by_role("button", name=re.compile("^Pay")).click()
+    paid = customer.sees("PAID")
+    assert sorted(new_orders()) == sorted([order_id, paid])
+    assert len(shop.charges(paid)) == 1
+
+
+def test_an_order_that_cannot_be_charged_says_so(customer: Customer, shop: DeployedShop) -> None:
+    """The same order would be refused again: nothing is offered."""
+    order_id = shop.placed("pm_card_visa", "PAID")
+    shown = {**shop.get(order_id).json(), "status": "CANCELED", "cancel_reason": "not_chargeable"}
+    customer.page.route(re.compile(f"/orders/{order_id}$"), partial(answer, status=200, body=shown))
+    customer.page.goto(f"{shop.stack.page_url}#/orders/{order_id}")
+    customer.page.get_by_text("This amount cannot be charged").wait_for()
+    assert customer.page.locator("#actions button").count() == 0
 
 
 def test_another_customers_order_is_not_shown(customer: Customer, shop: DeployedShop) -> None:

@@ -12,7 +12,7 @@ from onecharge.contract.events import EventType
 from onecharge.contract.states import OrderStatus
 from onecharge.orders import transitions
 from onecharge.orders.schema import StoredOrder
-from onecharge.orders.transitions import OUTCOMES, WAITING, Transition, waits
+from onecharge.orders.transitions import OUTCOMES, WAITING, Transition
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.runtime.dynamodb import expression_values, from_item, shard_of
 from onecharge.runtime.http_api import Problem
@@ -31,7 +31,7 @@ UNKNOWN = "ord_" + "0" * 32
 def declined(dynamodb: Any) -> OneOrder:
     """A PAYMENT_DECLINED order."""
     shop = OneOrder.on(dynamodb)
-    shop.payment(EventType.PAYMENT_DECLINED, decline_code="expired_card")
+    shop.payment(EventType.PAYMENT_DECLINED, reason="expired_card")
     return shop
 
 
@@ -106,7 +106,7 @@ def test_an_order_that_waits_is_found_in_its_shard(
 def test_each_move_puts_an_order_into_the_index_or_takes_it_out(dynamodb: Any) -> None:
     """An order that waits is in the index and is kept, any other one is not and expires: whatever moves it from which
     status, and whichever of the two attributes it has. It has `waiting_since` in every status: the time of the move if
-    it then waits for the payment service, else that of the move before."""
+    it then waits, else that of the move before."""
     shop = OneOrder.on(dynamodb)
     assert {"waiting_shard", "expires_at"} & shop.item.keys() == {"waiting_shard"}
     index, seen = WaitingIndex(shop.client, shop.table, "waiting_since"), set()
@@ -123,9 +123,10 @@ def test_each_move_puts_an_order_into_the_index_or_takes_it_out(dynamodb: Any) -
                 since = at if transition.status in WAITING else since
                 assert shop.order.waiting_since == since, transition
                 kept = {"waiting_shard", "expires_at"} & shop.item.keys()
-                assert kept == ({"waiting_shard"} if waits(transition.status) else {"expires_at"}), transition
+                is_waiting = transition.status in WAITING
+                assert kept == ({"waiting_shard"} if is_waiting else {"expires_at"}), transition
                 entries = [entry["status"] for entry in index.entries(until=since.timestamp())]
-                assert entries == ([transition.status] if waits(transition.status) else [])
+                assert entries == ([transition.status] if is_waiting else [])
                 seen.add(transition.status)
     assert seen == {*OrderStatus}
 

@@ -8,9 +8,10 @@ from uuid import uuid4
 import pytest
 
 from onecharge.contract.refunds import RefundState
+from onecharge.payments.refund_changes import AlreadyEnded, Claimed, HeldByAnother
 from onecharge.payments.refund_rows import RefundStore
 from onecharge.payments.refund_rules import FinalizeRefund, FrozenRefund, Refund
-from onecharge.payments.rows import AlreadyEnded, Claimed, HeldByAnother, WriteRefused
+from onecharge.payments.rows import WriteRefused
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import from_item, to_item
@@ -29,12 +30,8 @@ def store(dynamodb: Any) -> RefundStore:
     return RefundStore(dynamodb, create_table(dynamodb, f"refunds-{uuid4()}", "RefundsTable"))
 
 
-def claim(
-    store: RefundStore, *, owner: str = "w1", at: int = T0, request: FrozenRefund = REQUEST, is_internal: bool = False
-) -> Any:
-    return store.claim(
-        request, correlation_id="c", owner=owner, now=at, lease_seconds=LEASE_SECONDS, is_internal=is_internal
-    )
+def claim(store: RefundStore, *, owner: str = "w1", at: int = T0, request: FrozenRefund = REQUEST) -> Any:
+    return store.claim(request, correlation_id="c", owner=owner, now=at, lease_seconds=LEASE_SECONDS)
 
 
 def claimed(store: RefundStore, *, owner: str = "w1", at: int = T0) -> Refund:
@@ -53,11 +50,16 @@ def test_a_refund_has_one_lease_owner_at_a_time(store: RefundStore) -> None:
     """A refused claim returns the end of the lease. An expired lease is taken over; the earlier claim stays open."""
     refund = claimed(store)
     assert (refund.request, refund.state, refund.lease_owner) == (REQUEST, RefundState.PENDING, "w1")
-    assert (refund.open_claims, refund.revision, refund.is_internal, refund.correlation_id) == (1, 1, False, "c")
+    assert (refund.open_claims, refund.revision, refund.correlation_id) == (1, 1, "c")
     assert "expires_at" not in item(store)
     assert claim(store, owner="w2", at=T0 + LEASE_SECONDS - 1) == HeldByAnother(T0 + LEASE_SECONDS)
     taken = claimed(store, owner="w2", at=T0 + LEASE_SECONDS)
     assert (taken.lease_owner, taken.open_claims, taken.revision) == ("w2", 2, 2)
+
+
+def test_a_claim_whose_answer_was_lost_is_repeated(store: RefundStore) -> None:
+    """boto3 sends it again: the claim that refuses it is its own."""
+    assert claimed(store) == claimed(store)
 
 
 def test_the_first_claim_freezes_the_request(store: RefundStore) -> None:
@@ -149,15 +151,6 @@ def test_a_lost_row_is_recovered_once(store: RefundStore) -> None:
     assert (outcome.row.request, outcome.row.state) == (REQUEST, RefundState.FAILED)
     published = {"failure_code", "stripe_refund_id", "finalized_at", "revision", "correlation_id", "amount_minor"}
     assert published <= item(store).keys()
-
-
-def test_an_internal_refund_is_marked(store: RefundStore) -> None:
-    """Its outcome is not published. Other refunds do not have the attribute."""
-    assert claim(store, is_internal=True).row.is_internal
-    assert item(store)["is_internal"] is True
-    claim(store, request=replace(REQUEST, refund_id="rfd_" + "c" * 32))
-    assert store.read(REQUEST.order_id, "rfd_" + "c" * 32).is_internal is False  # type: ignore[union-attr]
-    assert store.read(REQUEST.order_id, "rfd_" + "d" * 32) is None
 
 
 def test_concurrent_workers_claim_each_refund_once(endpoint: Endpoint) -> None:

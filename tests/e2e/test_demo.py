@@ -31,13 +31,13 @@ def build_broken(sam: Sam, build: Callable[[Sam], Path] = Sam.build) -> Path:
     Python would take the .pyc of the original without a look at the source.
     """
     template = build(sam)
-    payments = sam.build_dir / "SharedLayer/python" / PAYMENTS
-    for name, (right, wrong) in BREAKS.items():
-        source = (payments / name).read_text()
+    charges = sam.build_dir / "SharedLayer/python" / PAYMENTS
+    for name, right, wrong in BREAKS:
+        source = (charges / name).read_text()
         assert source.count(right) == 1
-        (payments / name).unlink()
-        Path(cache_from_source(payments / name)).unlink()
-        (payments / name).write_text(source.replace(right, wrong))
+        (charges / name).unlink()
+        Path(cache_from_source(charges / name)).unlink(missing_ok=True)  # A file may be broken in two places.
+        (charges / name).write_text(source.replace(right, wrong))
     return template
 
 

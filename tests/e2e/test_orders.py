@@ -1,7 +1,6 @@
 """An order's whole way on the deployed stack: from HTTP to the Stripe ledger and back to the order's status."""
 
 import json
-import time
 from typing import Any
 from uuid import uuid4
 
@@ -11,10 +10,9 @@ from urllib3 import HTTPHeaderDict
 
 from local.observe import drain, open_tap
 from local.stack import Stack
-from onecharge.runtime.dynamodb import shard_of
 from stripe_standin.faults import Fault
 from tests.support.deployed_shop import AMOUNT, PATIENCE_SECONDS, PRICE, SKU, DeployedShop, eventually
-from tests.support.stacks import on_both, own_stack
+from tests.support.stacks import on_both
 
 FUNCTIONS = {"orders_api", "publish_events", "charge_order", "update_order"}
 
@@ -86,35 +84,6 @@ def test_whatever_stripe_does_the_order_is_paid_once(shop: DeployedShop, fault: 
     placed = shop.order(items=[{"sku": SKU, "quantity": 3}])
     assert shop.decided_status(placed.json()["order_id"]) == "PAID"
     assert len(shop.charges(placed.json()["order_id"])) == 1
-
-
-@own_stack
-def test_a_charge_that_nobody_finalized_is_reconciled(shop: DeployedShop, stack: Stack) -> None:
-    """Its worker was killed before it finalized, its message is gone, an hour has passed: the row follows Stripe."""
-    order_id = shop.order().json()["order_id"]
-    assert shop.decided_status(order_id) == "PAID"
-    [charge] = shop.charges(order_id)
-    dynamodb = stack.aws.client("dynamodb")
-    key = {"order_id": {"S": order_id}}
-    dynamodb.update_item(
-        TableName=stack.charges_table,
-        Key=key,
-        UpdateExpression=(
-            "SET #state = :pending, claimed_at = :long_ago, "
-            "unfinished_claimed_at = :long_ago, unfinished_shard = :shard REMOVE finalized_at, expires_at"
-        ),
-        ExpressionAttributeNames={"#state": "state"},
-        ExpressionAttributeValues={
-            ":pending": {"S": "PENDING"},
-            ":long_ago": {"N": str(int(time.time()) - 7200)},
-            ":shard": {"S": shard_of(order_id)},
-        },
-    )
-    answer = stack.aws.client("lambda").invoke(FunctionName=stack.reconcile_function, Payload=b"{}")
-    assert "FunctionError" not in answer, answer["Payload"].read()
-    row = dynamodb.get_item(TableName=stack.charges_table, Key=key)["Item"]
-    assert (row["state"]["S"], row["payment_intent_id"]["S"]) == ("SUCCEEDED", charge.payment_intent_id)
-    assert len(shop.charges(order_id)) == 1
 
 
 def test_one_correlation_id_follows_the_order(shop: DeployedShop) -> None:

@@ -94,7 +94,7 @@ def test_ten_deliveries_make_one_refund(shop: DeployedShop, stack: Stack) -> Non
 
     def duplicates() -> int:
         lines = [line for line in shop.log().splitlines() if refund_id in line]
-        return sum("duplicate ignored: the attempt has ended" in line for line in lines)
+        return sum("duplicate ignored: the refund has ended" in line for line in lines)
 
     assert eventually(duplicates, lambda count: count >= 10) >= 10
     assert refunded(shop, order_id) == [PRICE]

@@ -9,7 +9,9 @@ from onecharge.contract.events import OrderPlaced
 from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import UNFINISHED
-from onecharge.payments.charge_rules import FrozenRequest, Payment, StripeIntent
+from onecharge.payments.charge_rules import StripeIntent
+from onecharge.payments.payment_intents import description_of
+from onecharge.payments.rows import FrozenRequest, Payment
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.dynamodb import to_item
 from stripe_standin import attempts, payment_intents, payment_methods
@@ -22,6 +24,8 @@ HOUR = 3600
 DAY = 24 * HOUR
 T0 = 1_800_000_000
 """When the order is placed, in epoch seconds."""
+SHOP = "111122223333-eu-central-1-onecharge-0a1b2c3d"
+"""The shop of all orders, as the environment variable spells it."""
 ORDER_ID = "ord_" + "a" * 32
 AMOUNT_MINOR = 1099
 PAYMENT_INTENT = "pi_0"
@@ -73,7 +77,6 @@ def payment(**changes: Any) -> Payment:
         "lease_expires_at": T0 + 35,
         "revision": 2,
         "claimed_at": T0,
-        "attempt_claimed_at": T0,
         "correlation_id": "c",
     }
     return Payment(**(row | changes))
@@ -86,22 +89,30 @@ def intent(status: str = "succeeded", **changes: Any) -> StripeIntent:
         "status": status,
         "amount_minor": AMOUNT_MINOR,
         "currency": "EUR",
+        "shop": SHOP,
+        "order_id": ORDER_ID,
         "customer_id": "cus_1",
-        "placed_at": T0,
+        "is_described": True,
+        "created": T0,
     }
     return StripeIntent(**(shown | changes))
 
 
+def metadata(order_id: str = ORDER_ID) -> dict[str, str]:
+    """What our PaymentIntents say about their order."""
+    return {"shop": SHOP, "order_id": order_id, "customer_id": "cus_1"}
+
+
 def stripe_intent(status: str = "requires_payment_method", **changes: Any) -> dict[str, Any]:
     """`pi_1` of that order, as Stripe's API sends it."""
-    metadata = {"order_id": ORDER_ID, "customer_id": "cus_1", "placed_at": str(T0), "generation": "0"}
     return {
         "id": "pi_1",
         "object": "payment_intent",
         "amount": AMOUNT_MINOR,
         "currency": "eur",
         "status": status,
-        "metadata": metadata,
+        "metadata": metadata(),
+        "description": description_of(ORDER_ID),
         **changes,
     }
 
@@ -117,7 +128,8 @@ def stripe_error(type_: str = "invalid_request_error", message: str = "…", **d
 def charged(stripe: ShopStripe) -> ShopStripe:
     """Stripe has charged the order with its first PaymentIntent."""
     account = stripe.ours
-    intent = PaymentIntent(PAYMENT_INTENT, AMOUNT_MINOR, "eur", account.now, {"order_id": ORDER_ID})
+    intent = PaymentIntent(PAYMENT_INTENT, AMOUNT_MINOR, "eur", account.now, metadata())
+    intent.description = description_of(ORDER_ID)
     account.all(PaymentIntent)[intent.id] = intent
     payment_intents.emit_change(account, intent, "created")
     card = payment_methods.resolve(account, "pm_card_visa")
@@ -145,7 +157,6 @@ def paid(state: PaymentState = PaymentState.SUCCEEDED) -> Item:
             "order_id": ORDER_ID,
             "attempt": 1,
             "state": state,
-            "generation": 0,
             "payment_intent_id": PAYMENT_INTENT,
             "amount_minor": AMOUNT_MINOR,
             "currency": "EUR",

@@ -5,7 +5,7 @@ same behaviour as DynamoDB Local. `Io` is how the simulation gets in between.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -206,6 +206,18 @@ class MemoryDynamoDB:
     def scan(self, **given: Any) -> dict[str, Any]:
         _refuse_what_is_unused(given)
         return self._read_on("Scan", given, lambda *_: True)
+
+    def get_paginator(self, operation: str) -> Any:
+        """As botocore's: `paginate` yields one page after the other."""
+
+        def paginate(**given: Any) -> Iterator[dict[str, Any]]:
+            page = getattr(self, operation)(**given)
+            yield page
+            while "LastEvaluatedKey" in page:
+                page = getattr(self, operation)(**given, ExclusiveStartKey=page["LastEvaluatedKey"])
+                yield page
+
+        return SimpleNamespace(paginate=paginate)
 
     def query(self, **given: Any) -> dict[str, Any]:
         _refuse_what_is_unused(given)
@@ -416,6 +428,16 @@ def _if_not_exists(path: _Operand, default: _Operand) -> _Operand:
     return lambda *given: present if (present := path(*given)) is not None else default(*given)
 
 
+def _added(path: _Path, operand: _Operand) -> _Operand:
+    """The number at the path, or 0, and this one together."""
+
+    def add(item: Item, names: _Names, values: _Values) -> Value:
+        present, more = _at(item, path, names) or {"N": "0"}, operand(item, names, values) or {}
+        return {"N": str(_number(present) + _number(more))}
+
+    return add
+
+
 def _named(step: str, names: _Names) -> str:
     return names[step] if step.startswith("#") else step
 
@@ -556,17 +578,19 @@ class _Parser:
 
         return add
 
-    # update := { SET path = sum, … | REMOVE name, … }
+    # update := { SET path = sum, … | REMOVE name, … | ADD name number }
 
     def update(self) -> list[tuple["_Path", _Operand | None]]:
         """Each path with what it is set to; with None, if it is removed."""
         changes: list[tuple[_Path, _Operand | None]] = []
-        while clause := self.take("SET", "REMOVE"):
+        while clause := self.take("SET", "REMOVE", "ADD"):
             while True:
                 path, operand = self.path(), None
                 if clause.upper() == "SET":
                     self.must("=")
                     operand = self.sum()
+                elif clause.upper() == "ADD":
+                    operand = _added(path, self.operand())
                 elif len(path) > 1:
                     raise ValueError(f"REMOVE within a map is not known here: {path}")
                 changes.append((path, operand))

@@ -52,10 +52,11 @@ class Endpoint(Shop):
         self.secret = SigningSecret(STRIPE_WEBHOOK_SECRET, STRIPE_WEBHOOK_SECRET)
         self.route = WebhookRoute(
             secret=self.secret,
-            make_tools=self.tools,
+            apply=self.apply,
             is_live=lambda: False,
             newest=NewestReceived(self.received),
-            instruments=self.instruments(),
+            logger=self.log.logger,
+            count=self.counted.append,
         )
 
     # ------------------------------------------------------------ what has happened before
@@ -79,7 +80,8 @@ class Endpoint(Shop):
     def another_payment_intent(self) -> str:
         """The order has a second one, which its row does not name, as after two restored tables; returns its id."""
         first = self.stripe.intent("pi_0")
-        parameters = {"amount": first.amount, "currency": first.currency, "metadata": first.metadata}
+        names = {"metadata": first.metadata, "description": first.description}
+        parameters = {"amount": first.amount, "currency": first.currency, **names}
         made = client_of(self.stripe).v1.payment_intents.create(parameters)
         return str(made.id)
 

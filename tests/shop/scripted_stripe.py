@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import stripe
 
 from onecharge.payments.stripe_events import EVENT_TYPES
-from stripe_standin import attempts, payment_intents, payment_methods, radar
+from stripe_standin import attempts, payment_intents, payment_methods
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod
 from tests.shop.dynamodb import Faults
@@ -91,7 +91,7 @@ def as_usual(execute: Execute) -> Any:
 
 def of_another_order(_: Execute) -> Any:
     """The answer has the metadata of another order."""
-    metadata = {"order_id": "ord_" + "b" * 32, "generation": "0"}
+    metadata = {"order_id": "ord_" + "b" * 32}
     return SdkObject({"id": "pi_another", "status": "succeeded", "amount": 1, "currency": "eur", "metadata": metadata})
 
 
@@ -100,11 +100,9 @@ LOST = answer_after(None)
 """Stripe executes the request, and its answer is lost."""
 
 _OPERATIONS: Mapping[str, Mapping[str, str]] = {
-    "payment_intents": {each: each for each in ("create", "confirm", "retrieve", "cancel", "search", "list")},
+    "payment_intents": {each: each for each in ("create", "confirm", "retrieve", "cancel", "list")},
     "refunds": {"create": "create refund", "list": "refunds", "retrieve": "refund"},
     "disputes": {"list": "disputes", "retrieve": "dispute"},
-    "radar.early_fraud_warnings": {"list": "warnings", "retrieve": "warning"},
-    "reviews": {"retrieve": "review"},
     "charges": {"retrieve": "charge"},
     "payment_methods": {"retrieve": "payment method"},
     "events": {"list": "events", "retrieve": "event"},
@@ -205,19 +203,6 @@ class ScriptedStripe(ShopStripe):
     def disputed(self, intent_id: str, status: str, number: int = 0) -> dict[str, Any]:
         """The bank opens a dispute, or decides about it; returns the event."""
         self.dispute_is(intent_id, status, number)
-        return self.webhooks[-1]
-
-    def reviewed(self, intent_id: str, closed_reason: str | None = None) -> dict[str, Any]:
-        """Stripe opens the PaymentIntent's review, or it is closed for this reason; returns the event."""
-        if closed_reason is None:
-            radar.open_review(self.ours, self.intent(intent_id))
-        else:
-            radar.close_review(self.ours, str(self.intent(intent_id).review), closed_reason)
-        return self.webhooks[-1]
-
-    def warned(self, intent_id: str) -> dict[str, Any]:
-        """The card's issuer warns of the charge; returns the event."""
-        radar.warn(self.ours, self.intent(intent_id))
         return self.webhooks[-1]
 
     # ------------------------------------------------------------ events

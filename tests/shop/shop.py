@@ -13,7 +13,7 @@ Crashes and faults come where a test puts them: `crash_after`, `stripe.next`, `i
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import boto3
@@ -22,19 +22,20 @@ from charge_order.app import handle
 from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.cancel import cancel_payment
 from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.charge_rules import FrozenRequest, Payment
-from onecharge.payments.instruments import Instruments
-from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
+from onecharge.payments.payment_intents import PaymentIntents, description_of
 from onecharge.payments.refund_rows import RefundStore
-from onecharge.payments.stripe_events import Received
+from onecharge.payments.refund_tools import RefundTools
+from onecharge.payments.rows import FrozenRequest, Payment
+from onecharge.payments.stripe_events import Received, ReconcileCheckpoint, StripeEvent
 from onecharge.payments.stripe_gateway import StripeGateway
-from onecharge.payments.sync import reconcile_row
+from onecharge.payments.sync import sync
+from onecharge.payments.sync_refund import sync_refund
 from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
 from onecharge.runtime.dynamodb import from_item, to_item
+from onecharge.runtime.metrics import Counts
 from onecharge.runtime.parallel import Parallel, one_after_another
 from reconcile.run import ReconcileRun
 from refund_charge.refund import refund_charge
@@ -46,21 +47,17 @@ from tests.shop.builders import (
     PAYMENTS,
     PAYMENTS_STATE,
     REFUNDS,
+    SHOP,
     T0,
     TABLES,
+    metadata,
     order,
     requested,
 )
 from tests.shop.dynamodb import Faults, MemoryDynamoDB
 from tests.shop.scripted_stripe import ScriptedStripe, killed, killed_after
 from tests.shop.stripe import client_of
-from tests.shop.tools import (
-    NO_RATE_LIMIT,
-    REQUIRES_ACTION_SECONDS,
-    Cancellation,
-    cancellation_of,
-    tools_of,
-)
+from tests.shop.tools import NO_RATE_LIMIT, REQUIRES_ACTION_SECONDS, refund_tools_of, tools_of
 from tests.support.harness import Log, create_table
 
 RUN_SECONDS = 240.0
@@ -112,6 +109,19 @@ class ShopIo(Faults):
         return kinds[0] if where == self.failing else super().fault(where, kinds)
 
 
+class RecordedCounts(Counts):
+    """Metrics that a test reads."""
+
+    def __init__(self, counted: list[str], gauges: dict[str, float]) -> None:
+        self._counted, self._gauges = counted, gauges
+
+    def __call__(self, name: str) -> None:
+        self._counted.append(name)
+
+    def gauge(self, name: str, seconds: float) -> None:
+        self._gauges[name] = seconds
+
+
 @dataclass
 class Shop:
     """Its orders are called `a`, `b`, …; if a test names none, it is about order a."""
@@ -121,8 +131,6 @@ class Shop:
     """The client of DynamoDB; in memory, if none is given."""
     ahead: int = 0
     """How many seconds the next worker's clock is ahead."""
-    look_up_placed_before: int = 0
-    """What `restore lookups` has set."""
     requires_action_seconds: int = REQUIRES_ACTION_SECONDS
     rate: Any = NO_RATE_LIMIT
     parallel: Parallel = one_after_another
@@ -136,7 +144,9 @@ class Shop:
         self.io = ShopIo(T0 + 1)
         self.dynamodb = self.dynamodb or MemoryDynamoDB(keys=TABLES, io=self.io, indexes=INDEXES)
         self.stripe = ScriptedStripe(io=self.io)
-        self.gateway = StripeGateway(self.stripe.client(), one_after_another)
+        self.payment_intents = PaymentIntents(self.stripe.client(), SHOP)
+        self.gateway = StripeGateway(self.stripe.client())
+        """For refunds."""
         self.store = PaymentStore(self.dynamodb, PAYMENTS)
         self.refund_store = RefundStore(self.dynamodb, REFUNDS)
         self.checkpoints = CheckpointStore(self.dynamodb, PAYMENTS_STATE, ReconcileCheckpoint)
@@ -159,26 +169,33 @@ class Shop:
 
     # ------------------------------------------------------------ what the functions work with
 
-    def instruments(self) -> Instruments:
-        """Of a worker that begins now."""
+    def clock(self) -> Callable[[], int]:
+        """The clock of a worker that begins now."""
         ahead = self.ahead
-        return Instruments(lambda: self.now + ahead, self.log.logger, self.counted.append)
-
-    def use_terms(self, version: int) -> None:
-        """Another deployment: of the orders that are claimed first from now on."""
-        self.gateway = replace(self.gateway, terms_version=version)
+        return lambda: self.now + ahead
 
     def tools(self) -> Tools:
-        """What a worker that begins now works with."""
+        """The tools of a worker that begins now."""
         return tools_of(
             self.store,
-            self.gateway,
-            self.instruments(),
-            refunds=self.refund_store,
+            self.payment_intents,
+            self.clock(),
+            logger=self.log.logger,
+            count=self.counted.append,
             rate=self.rate,
-            look_up_placed_before=lambda: self.look_up_placed_before,
             requires_action_seconds=self.requires_action_seconds,
         )
+
+    def refund_tools(self) -> RefundTools:
+        """The tools of a refund's worker that begins now."""
+        about: Any = {"logger": self.log.logger, "count": self.counted.append, "rate": self.rate}
+        return refund_tools_of(self.store, self.gateway, self.clock(), refunds=self.refund_store, **about)
+
+    def apply(self, event: StripeEvent) -> None:
+        """What PaymentParts.apply does."""
+        order_id = sync(event, self.tools())
+        if order_id is not None and event.refund is not None:
+            sync_refund(order_id, event, event.refund, self.refund_tools())
 
     # ------------------------------------------------------------ the order service's messages
 
@@ -203,26 +220,25 @@ class Shop:
         with suppress(KeyboardInterrupt):
             self.deliver(name, **changes)
 
-    def cancel(self, **changes: Any) -> Cancellation:
-        """The customer's cancellation, while the customer waits."""
-        return cancellation_of(cancel_payment(self.order(**changes), self.tools(), correlation_id="c"))
+    def cancel(self, **changes: Any) -> Disposition:
+        """One delivery of the order service's request to cancel."""
+        return self.deliver(CancelRequestedEvent.of(self.order(**changes), correlation_id="c"))
 
-    def request_cancel(self, **changes: Any) -> Cancellation:
-        """The request is stored, and nothing is finished: Stripe's key cannot be read."""
+    def request_cancel(self, **changes: Any) -> Payment | None:
+        """The request is stored, and its worker dies: nothing is canceled."""
         asked = self.order(**changes)
-        payment = self.store.request_cancel(
-            FrozenRequest.of(asked, terms_version=self.gateway.terms_version),
+        return self.store.request_cancel(
+            FrozenRequest.of(asked),
             attempt=asked.attempt,
             payment_method=asked.payment_method,
             correlation_id="c",
             now=self.now,
         )
-        return cancellation_of(payment)
 
     def refund(self, event: RefundRequestedEvent = REFUND, *, ahead: int = 0) -> Disposition:
         """One delivery of a refund's message, to a worker whose clock is this much ahead."""
         self.ahead, before = ahead, self.ahead
-        tools, self.ahead = self.tools(), before
+        tools, self.ahead = self.refund_tools(), before
         return refund_charge(event, tools)
 
     def lose_refund_answer(self) -> None:
@@ -240,18 +256,15 @@ class Shop:
         already = len(self.stripe.requests)
         ReconcileRun(
             make_tools=self.tools,
-            instruments=self.instruments(),
+            apply=self.apply,
             state=self.checkpoints,
             received=self.received,
             seconds_left=lambda: RUN_SECONDS - (len(self.stripe.requests) - already) * self.seconds_a_request,
-            gauge=self.gauges.__setitem__,
+            logger=self.log.logger,
+            counts=RecordedCounts(self.counted, self.gauges),
             parallel=self.parallel,
         ).run()
         return Counter(self.counted)
-
-    def reconcile(self, name: str = "a") -> bool:
-        """What a run does with one row."""
-        return reconcile_row(self.payment(name), self.tools())
 
     @property
     def checkpoint(self) -> ReconcileCheckpoint:
@@ -264,12 +277,10 @@ class Shop:
     def made_before(self, status: str | None = None, *, key: str | None = None, **changes: Any) -> str:
         """Stripe has a PaymentIntent of order a that no row names; returns its id."""
         request = FrozenRequest.of(self.order())
-        metadata = {"order_id": request.order_id, "customer_id": "cus_1", "placed_at": str(T0), "generation": "0"}
+        about = {"metadata": metadata(request.order_id), "description": description_of(request.order_id)}
         money = {"amount": request.amount_minor, "currency": request.currency.lower()}
         key = key or f"another key {len(self.stripe.intents)}"
-        made = client_of(self.stripe).v1.payment_intents.create(
-            {**money, "metadata": metadata}, {"idempotency_key": key}
-        )
+        made = client_of(self.stripe).v1.payment_intents.create({**money, **about}, {"idempotency_key": key})
         self.stripe.show(made.id, status, **changes)
         return str(made.id)
 

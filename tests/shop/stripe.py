@@ -7,8 +7,9 @@ which fault a request meets; persons, banks and Stripe itself act through the en
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from email.utils import formatdate
 from functools import partial
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -173,13 +174,27 @@ def sdk_error(status: int | None, *, replay: bool = False, **details: Any) -> st
     return _ERRORS.get(status, stripe.APIError)(body["message"], **given)
 
 
-def _headers(replay: bool) -> Mapping[str, str]:
-    own = {"Request-Id": "req_1", "Stripe-Version": "in process"}
+def _headers(replay: bool, **more: str) -> Mapping[str, str]:
+    own = {"Request-Id": "req_1", "Stripe-Version": "in process", **more}
     return CaseInsensitiveDict({**own, "Idempotent-Replayed": "true"} if replay else own)
 
 
 _FIRST = SimpleNamespace(code=200, headers=_headers(False))
 _REPLAYED = SimpleNamespace(code=200, headers=_headers(True))
+
+
+class SdkList:
+    """A page of a list, as the SDK shows it."""
+
+    def __init__(self, data: list[Any], has_more: bool, now: int, after: Callable[[str], "SdkList"]) -> None:
+        self.data, self.has_more, self._after = data, has_more, after
+        self.last_response = SimpleNamespace(code=200, headers=_headers(False, Date=formatdate(now, usegmt=True)))
+
+    def auto_paging_iter(self) -> Iterator[Any]:
+        """Every object of this page and of those after it."""
+        yield from self.data
+        if self.has_more:
+            yield from self._after(self.data[-1].id).auto_paging_iter()
 
 
 def _answer(response: Response) -> Any:
@@ -225,16 +240,12 @@ class ShopStripe:
         self,
         io: Io | None = None,
         *,
-        search_lag_seconds: int = 0,
-        has_search: bool = True,
         harsh: bool = False,
         only_faults: frozenset[str] | None = None,
         page_max: int = 100,
     ) -> None:
         self.io = io or NoFaults()
         self.engine = _Engine(self)
-        self.engine.behavior.search_lag_seconds = search_lag_seconds
-        self.engine.behavior.has_search = has_search
         self.engine.behavior.late_refund_seconds = _DECIDED_AFTER_SECONDS
         self.harsh = harsh
         """More kinds of answers that say nothing, stored under the key or not; late effects; processing."""
@@ -403,7 +414,7 @@ class ShopStripe:
 
     # ------------------------------------------------------------ what the SDK's lists need
 
-    def list_page(self, name: str, path: str, given: Mapping[str, Any], *, account: int | None = None) -> Any:
+    def list_page(self, name: str, path: str, given: Mapping[str, Any], *, account: int | None = None) -> SdkList:
         """A page of a list: of `page_max` objects, however many were asked for."""
         intent_id = given.get("payment_intent")
         seen = self.engine.accounts[_ACCOUNT_OF_KEY[self._api_key(account)]]
@@ -413,20 +424,14 @@ class ShopStripe:
             raise sdk_error(404, code="resource_missing", param="payment_intent")
         limit = min(given.get("limit", 10), self.page_max)
         page = self.send(name, "GET", path, {**given, "limit": limit}, account=account)
-        return SimpleNamespace(data=page.data, has_more=page.has_more)
+
+        def after(last: str) -> SdkList:
+            return self.list_page(name, path, {**given, "starting_after": last}, account=account)
+
+        return SdkList(page.data, page.has_more, self.io.now(), after)
 
     def _api_key(self, account: int | None) -> str:
         return _API_KEYS[self.account if account is None else account]
-
-    def search(self, given: Mapping[str, Any], *, account: int | None = None) -> Any:
-        """A page of a search; says if it shows less than there is."""
-        page = self.send("search", "GET", "payment_intents/search", given, account=account)
-        if any(intent.status != each.status for each in page.data if (intent := self._intent(each.id))):
-            self.io.met("stripe search: lags")
-        return page
-
-    def _intent(self, intent_id: str) -> PaymentIntent | None:
-        return next((each for each in self.intents if each.id == intent_id), None)
 
     # ------------------------------------------------------------ confirms, which a world may watch
 
@@ -462,6 +467,11 @@ class ShopStripe:
         """A person adds metadata in the Dashboard, which clears the last error; False if there is none."""
         had_error, intent.last_payment_error = intent.last_payment_error is not None, None
         return had_error
+
+    def edit_by_hand(self, intent: PaymentIntent, **metadata: str) -> None:
+        """A person changes metadata in the Dashboard, which clears the last error, too."""
+        intent.metadata |= metadata
+        intent.last_payment_error = None
 
     def bank_decides(self, intent: PaymentIntent, *, pays: bool) -> bool:
         """The customer finishes 3-D Secure, or fails to; False if there is nothing to finish."""
@@ -610,7 +620,6 @@ def client_of(shop: ShopStripe, *, retries: int = STRIPE_RETRIES, account: int |
                 confirm=post("confirm", "payment_intents/{}/confirm"),
                 cancel=post("cancel", "payment_intents/{}/cancel"),
                 retrieve=get("retrieve", "payment_intents/{}"),
-                search=lambda given, *_: sent(partial(shop.search, given, account=account)),
                 list=listing("list", "payment_intents"),
             ),
             refunds=SimpleNamespace(
@@ -619,13 +628,6 @@ def client_of(shop: ShopStripe, *, retries: int = STRIPE_RETRIES, account: int |
                 retrieve=get("refunds", "refunds/{}"),
             ),
             disputes=SimpleNamespace(list=listing("disputes", "disputes"), retrieve=get("disputes", "disputes/{}")),
-            radar=SimpleNamespace(
-                early_fraud_warnings=SimpleNamespace(
-                    list=listing("warnings", "radar/early_fraud_warnings"),
-                    retrieve=get("warning", "radar/early_fraud_warnings/{}"),
-                )
-            ),
-            reviews=SimpleNamespace(retrieve=get("review", "reviews/{}")),
             events=SimpleNamespace(list=listing("events", "events"), retrieve=get("events", "events/{}")),
             charges=SimpleNamespace(list=listing("charges", "charges"), retrieve=get("charges", "charges/{}")),
             payment_methods=SimpleNamespace(retrieve=get("payment method", "payment_methods/{}")),

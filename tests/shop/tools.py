@@ -2,36 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
-from onecharge.contract.states import PaymentState
+from aws_lambda_powertools import Logger
+
 from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.charge_rules import Payment
 from onecharge.payments.instruments import Instruments
+from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.refund_rows import RefundStore
+from onecharge.payments.refund_tools import RefundTools
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools
 from tests.shop.builders import BOUNDS, REFUNDS
-
-
-class Cancellation(StrEnum):
-    """How far a request to cancel has come."""
-
-    CANCELED = "CANCELED"
-    PAID = "PAID"
-    NEEDS_REVIEW = "NEEDS_REVIEW"
-    CANCELING = "CANCELING"
-
-
-def cancellation_of(payment: Payment) -> Cancellation:
-    """How far the cancellation of this payment has come."""
-    closed = {
-        PaymentState.CANCELED: "CANCELED",
-        PaymentState.SUCCEEDED: "PAID",
-        PaymentState.NEEDS_REVIEW: "NEEDS_REVIEW",
-    }
-    return Cancellation(closed.get(payment.state, "CANCELING"))
+from tests.support.silent import SILENT
 
 
 class FullBucket:
@@ -60,24 +44,47 @@ NO_RATE_LIMIT: Any = RateOf(FullBucket())
 
 def tools_of(
     payments: PaymentStore,
-    stripe: Any,
-    instruments: Instruments,
+    stripe: PaymentIntents,
+    clock: Callable[[], float],
     *,
-    refunds: RefundStore | None = None,
+    logger: Logger = SILENT,
+    count: Callable[[str], None] = SILENT,
     bounds: TimeBounds = BOUNDS,
     rate: Any = NO_RATE_LIMIT,
-    look_up_placed_before: Callable[[], int] = lambda: 0,
     requires_action_seconds: int = REQUIRES_ACTION_SECONDS,
 ) -> Tools:
-    """What is worked with from now on."""
+    """The tools of a worker that begins now."""
     return Tools(
+        payments=payments,
+        stripe=stripe,
+        rate=rate,
+        clock=clock,
+        logger=logger,
+        count=count,
+        lease_seconds=bounds.lease_seconds,
+        deadline=bounds.deadline(clock()),
+        requires_action_seconds=requires_action_seconds,
+    )
+
+
+def refund_tools_of(
+    payments: PaymentStore,
+    stripe: StripeGateway,
+    clock: Callable[[], float],
+    *,
+    refunds: RefundStore | None = None,
+    logger: Logger = SILENT,
+    count: Callable[[str], None] = SILENT,
+    bounds: TimeBounds = BOUNDS,
+    rate: Any = NO_RATE_LIMIT,
+) -> RefundTools:
+    """The tools of a refund's worker that begins now."""
+    return RefundTools(
         payments=payments,
         refunds=refunds or RefundStore(payments.client, REFUNDS),
         stripe=stripe,
-        instruments=instruments,
+        instruments=Instruments(clock, logger, count),
         rate=rate,
         lease_seconds=bounds.lease_seconds,
-        deadline=bounds.deadline(instruments.clock()),
-        look_up_placed_before=look_up_placed_before,
-        requires_action_seconds=requires_action_seconds,
+        deadline=bounds.deadline(clock()),
     )

@@ -1,21 +1,21 @@
-"""The charge protocol, broken in three places at once, so that a running stack charges an order twice."""
+"""The charge protocol, broken in several places at once, so that a running stack charges an order twice."""
 
-BREAKS = {
-    "charge_rows.py": (
-        '_CLAIMABLE = f"{ROW_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}"\n',
-        '_CLAIMABLE = f"{ROW_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT} OR attribute_exists(order_id)"\n',
+BREAKS = (
+    (
+        "charge_rows.py",
+        'condition=f"{_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}"',
+        'condition=f"{_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT} OR attribute_exists(order_id)"',
     ),
-    "charge.py": (
-        "    intent = retrieve(row.payment_intent_id, tools) if row.payment_intent_id else None\n",
-        "    intent = None\n",
-    ),
-    "charge_rules.py": (
-        'return f"order:{self.order_id}:{generation}"',
+    ("charge_rows.py", 'condition = "attribute_not_exists(payment_intent_id)"', 'condition = ""'),
+    ("charge.py", "    if row.payment_intent_id:\n", "    if False:\n"),
+    (
+        "rows.py",
+        'return f"{shop}:{self.request.order_id}:{self.released_at or 0}:{number}"',
         'return __import__("uuid").uuid4().hex',
     ),
-}
-"""Without the condition every delivery claims; without the id in the row, and with a random key, every delivery creates
-a PaymentIntent and confirms it."""
+)
+"""In a file, what is right and what replaces it. Every delivery claims, creates a PaymentIntent under a random key, and
+stores and confirms it."""
 
 PAYMENTS = "onecharge/payments"
 """Below this folder of the layer."""

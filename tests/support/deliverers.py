@@ -9,16 +9,15 @@ from datetime import datetime
 import boto3
 from botocore.config import Config
 
-from charge_order.order_placed import charge_order
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.instruments import Instruments
+from onecharge.payments.deliveries import charge_order
+from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.stripe_client import stripe_client
-from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.consumer import Done
+from tests.shop.builders import SHOP
 from tests.shop.tools import tools_of
-from tests.support.silent import SILENT
 
 THREADS = 16
 _PATIENCE_SECONDS = 240
@@ -44,14 +43,13 @@ def main(table: str, stripe_api_base: str, orders: int, deliveries_of_each: int,
     client = boto3.client("dynamodb", config=Config(max_pool_connections=THREADS))
     _ = client.exceptions  # as onecharge.runtime.aws makes it
     store = PaymentStore(client, table)
-    gateway = StripeGateway(stripe_client("sk_test_x", api_base=stripe_api_base, bounds=bounds))
-    instruments = Instruments(time.time, SILENT, SILENT)
+    stripe = PaymentIntents(stripe_client("sk_test_x", api_base=stripe_api_base, bounds=bounds), SHOP)
 
     def deliver(number: int) -> bool:
         """Redeliver until the message is done, as SQS does but sooner. Returns whether it was done."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline:
-            tools = tools_of(store, gateway, instruments)
+            tools = tools_of(store, stripe, time.time)
             if charge_order(event(number, datetime.fromisoformat(placed_at)), tools) == Done():
                 return True
             time.sleep(_PAUSE_SECONDS)

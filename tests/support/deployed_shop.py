@@ -50,6 +50,12 @@ def signed_in(token: str) -> requests.Session:
     return session
 
 
+def shop_of(stack: Stack) -> str:
+    """The shop's name in order ids and at Stripe."""
+    [found] = stack.aws.client("cloudformation").describe_stacks(StackName=stack.stack_name)["Stacks"]
+    return next(str(each["OutputValue"]) for each in found["Outputs"] if each["OutputKey"] == "ShopId")
+
+
 @contextmanager
 def orders_unpublished(stack: Stack) -> Iterator[None]:
     """Nobody reads the stream of the Orders table, for as long as the block lasts."""

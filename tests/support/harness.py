@@ -72,7 +72,7 @@ def number_of(variable: str) -> str | None:
     """The value of an environment variable that is a number; None for another one."""
     if variable.endswith("_SECONDS"):
         return "30"
-    return {"CHARGES_PER_SECOND": "100", "TERMS_VERSION": "1", "CHARGE_CONCURRENCY": "1"}.get(variable)
+    return {"CHARGES_PER_SECOND": "100", "CHARGE_CONCURRENCY": "1"}.get(variable)
 
 
 def read_template(path: Path, long_form: Callable[[str, Any], Any]) -> dict[str, Any]:

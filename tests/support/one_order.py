@@ -44,7 +44,7 @@ class OneOrder:
         table = create_table(client, f"orders-{uuid4()}", "OrdersTable")
         orders = OrderStore(client, table)
         wanted = OrderRequest.model_validate(ORDER)
-        order, _ = store_order(orders, CUSTOMER, wanted, "key", price_of=price_of, correlation_id="c", now=NOW)
+        order, _ = store_order(orders, "s", CUSTOMER, wanted, "key", price_of=price_of, correlation_id="c", now=NOW)
         return cls(client, table, order.order_id, [])
 
     @property

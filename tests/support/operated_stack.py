@@ -20,12 +20,12 @@ from charge_order.app import handle as charge_order
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, new_order_item
 from onecharge.orders.store import OrderStore
-from onecharge.orders.transitions import waits
+from onecharge.orders.transitions import WAITING
 from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.charge_rules import FrozenRequest, Payment
-from onecharge.payments.instruments import Instruments
+from onecharge.payments.payment_intents import description_of
 from onecharge.payments.refund_rows import RefundStore
-from onecharge.payments.rows import Claimed
+from onecharge.payments.refund_tools import RefundTools
+from onecharge.payments.rows import Claimed, FrozenRequest, Payment
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.tools import Tools
 from onecharge.runtime.consumer import Consumer
@@ -36,7 +36,8 @@ from ops.connection import Stack
 from ops.output import show
 from orders_api.place_order import OrderRequest
 from stripe_standin.admin import StandInAdmin
-from tests.shop.tools import tools_of
+from tests.shop.builders import SHOP
+from tests.shop.tools import refund_tools_of, tools_of
 from tests.support.harness import LambdaContext, create_table, load_template, received
 from tests.support.silent import SILENT
 
@@ -93,11 +94,12 @@ class OperatedStack:
         self._name = f"shop-{uuid4().hex[:8]}"
         self._offset_seconds = 0.0
         self._fifo = fifo
-        parameters = {"StripeApiBase": stripe_base, "RequiresActionSeconds": "43200", "TermsVersion": "1"}
+        parameters = {"StripeApiBase": stripe_base, "RequiresActionSeconds": "43200"}
         described = [{"ParameterKey": name, "ParameterValue": value} for name, value in parameters.items()]
+        outputs = [{"OutputKey": "ShopId", "OutputValue": SHOP}]
         self.mappings: list[dict[str, Any]] = []
         self.answers: dict[str, Any] = {
-            "cloudformation": Answers([{"Stacks": [{"Parameters": described}]}]),
+            "cloudformation": Answers([{"Stacks": [{"Parameters": described, "Outputs": outputs}]}]),
             "lambda": Answers([{"EventSourceMappings": self.mappings}]),
         }
         self._clients = clients
@@ -184,7 +186,7 @@ class OperatedStack:
         order_id = changes.get("order_id", f"ord_{uuid4().hex}")
         new = new_order_item(order_id, "cus_1", wanted, amount_minor=2500, correlation_id="corr-1", now=at)
         item = from_item(new) | changes
-        shard = shard_of(order_id) if waits(OrderStatus(item["status"])) else None
+        shard = shard_of(order_id) if item["status"] in WAITING else None
         self.put("OrdersTable", **item | {"waiting_shard": shard})
         return StoredOrder.model_validate(item)
 
@@ -199,7 +201,7 @@ class OperatedStack:
 
     def set_status(self, order: StoredOrder, status: OrderStatus, **changes: Any) -> StoredOrder:
         """Let the order have this status, as the outcome of its payment does."""
-        shard = shard_of(order.order_id) if waits(status) else None
+        shard = shard_of(order.order_id) if status in WAITING else None
         self.set_order(order.order_id, status=status, waiting_shard=shard, **changes)
         return self.order(order.order_id)
 
@@ -216,7 +218,7 @@ class OperatedStack:
 
     def claim(self, order_id: str, *, at: int | None = None, **changes: Any) -> None:
         """A row as its first claim leaves it; `changes` overwrite its attributes."""
-        now = at or int(self.now())
+        now = int(self.now()) if at is None else at
         request = FrozenRequest(order_id, 2500, "EUR", "cus_1", now)
         claim = self.payments.claim(
             request, attempt=1, payment_method="pm_card_visa", correlation_id="c", owner="w", now=now, lease_seconds=35
@@ -224,6 +226,11 @@ class OperatedStack:
         assert isinstance(claim, Claimed)
         if changes:
             self.set_payment(order_id, **changes)
+
+    def claim_again(self, order: StoredOrder) -> None:
+        """The order's row is lost, and a late message has made it again: it is held, if the order is old."""
+        self.delete("PaymentsTable", order_id=order.order_id)
+        self.claim(order.order_id, at=int(datetime.fromisoformat(order.placed_at).timestamp()), **FREE)
 
     def set_payment(self, order_id: str, **changes: Any) -> None:
         """Change attributes of the payment's row."""
@@ -246,7 +253,8 @@ class OperatedStack:
             "amount": 2500,
             "currency": "eur",
             "allowed_payment_method_types": ["card"],
-            "metadata": {"order_id": order_id, "customer_id": "cus_1", "placed_at": "1", "generation": "0"},
+            "metadata": {"shop": SHOP, "order_id": order_id, "customer_id": "cus_1", "placed_at": "1"},
+            "description": description_of(order_id),
             **({"confirm": True, "payment_method": confirm} if confirm else {}),
             **changes,
         }
@@ -279,10 +287,13 @@ class OperatedStack:
     # ------------------------------------------------------------ charge_order
 
     def tools(self) -> Tools:
-        """What charge_order and refund_charge work with, as they are deployed."""
-        stripe, instruments = StripeGateway(self.stack.stripe), Instruments(self.now, SILENT, SILENT)
+        """What charge_order works with, as it is deployed."""
+        return tools_of(self.payments, self.stack.payment_intents, self.now)
+
+    def refund_tools(self) -> RefundTools:
+        """What refund_charge works with, as it is deployed."""
         refunds = RefundStore(self.dynamodb, self.stack.resource("RefundsTable"))
-        return tools_of(self.payments, stripe, instruments, refunds=refunds)
+        return refund_tools_of(self.payments, StripeGateway(self.stack.stripe), self.now, refunds=refunds)
 
     def charge(self) -> None:
         """charge_order receives a batch of the payments queue; what it does not report as failed is deleted."""

@@ -24,9 +24,10 @@ from tests.support.harness import LambdaContext, Log, Sample, create_table
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 
+SHOP = "a-shop"
 OTHER_CARD = {"payment_method": "pm_card_mastercard"}
 STAFF = {"sub": "staff_1", "scope": "onecharge/refund"}
-"""The claims of somebody who may refund."""
+"""The claims of a member of the staff."""
 
 
 def order(**changes: Any) -> dict[str, Any]:
@@ -77,6 +78,7 @@ class Client:
         self.deps = Dependencies(
             orders=self.orders,
             refunds=OrderRefundStore(self.overtaken, refunds_table, table),  # type: ignore[arg-type]  # Passes on.
+            shop=SHOP,
             prices=self.prices,
             price_of=lambda items, currency: price_of(items, currency, self.prices),
             logger=log.logger,

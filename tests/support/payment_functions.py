@@ -13,7 +13,7 @@ from charge_order.app import ChargeOrderParts
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from onecharge.contract.events import Event, OrderPlaced, OrderPlacedEvent
 from stripe_standin.admin import StandInAdmin
-from tests.shop.builders import order
+from tests.shop.builders import SHOP, order
 from tests.support.harness import LambdaContext, Sample, create_table, load_template, number_of
 
 TABLES = {
@@ -57,8 +57,10 @@ class PaymentFunctions:
                 for name in variables
                 if name.endswith("_URL")
             },
+            "SHOP": SHOP,
             "REQUIRES_ACTION_SECONDS": "0",
             "STRIPE_API_BASE": self._base_url,
+            "PROFILE": "sandbox",
             "STRIPE_SECRET_ARN": secrets.create_secret(Name=f"{function} {uuid4()}", SecretString=API_KEY)["ARN"],
         }
         if "STRIPE_WEBHOOK_SECRET_ARN" in variables:

@@ -11,18 +11,11 @@ from onecharge.runtime.dynamodb import to_item
 from tests.support.harness import create_table, load_template
 
 
-@dataclass(frozen=True)
-class Failed:
-    name: str
-    attempts: int = 1
-
-
 @dataclass(frozen=True, kw_only=True)
 class CountCheckpoint(Checkpoint):
     job: ClassVar[str] = "count"
     at: int
     cursor: dict[str, Any] | None = None
-    failed: tuple[Failed, ...] = ()
 
 
 class OtherCheckpoint(CountCheckpoint):
@@ -45,13 +38,13 @@ def store(client: Any) -> CheckpointStore[CountCheckpoint]:
     "checkpoint",
     [
         CountCheckpoint(at=0),
-        CountCheckpoint(at=1, cursor={"order_id": "ord_1", "shard": "3"}, failed=(Failed("a", 2), Failed("b"))),
+        CountCheckpoint(at=1, cursor={"order_id": "ord_1", "shard": "3"}),
     ],
 )
 def test_a_checkpoint_is_read_as_it_was_written(
     store: CheckpointStore[CountCheckpoint], checkpoint: CountCheckpoint
 ) -> None:
-    """Cursors and nested values included; each write has the next version."""
+    """Cursors included; each write has the next version."""
     assert store.read() is None
     written = store.write(checkpoint)
     assert store.read() == written == replace(checkpoint, version=1)

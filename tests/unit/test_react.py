@@ -177,7 +177,7 @@ def test_a_paid_order_is_shipped_once(subscriber: Fulfillment) -> None:
 def test_other_events_do_not_reach_the_queue(subscriber: Fulfillment) -> None:
     """The subscription's filter policy reads the attribute that publish_events sets."""
     subscriber.publish(EventType.PAYMENT_DECLINED, 2)
-    subscriber.publish(EventType.PAYMENT_NEEDS_REVIEW, 2)
+    subscriber.publish(EventType.PAYMENT_CANCELED, 2)
     assert "Messages" not in subscriber.sqs.receive_message(QueueUrl=subscriber.queue_url)
 
 
@@ -197,14 +197,6 @@ def test_what_was_refunded_before_is_not_shipped(subscriber: Fulfillment) -> Non
     succeeded(subscriber, revision=4, amount_refunded_minor=2500)
     assert subscriber.deliver() == 0
     assert subscriber.shipped == []
-
-
-def test_an_order_is_shipped_once_its_review_approves_it(subscriber: Fulfillment) -> None:
-    """Another event says so; the first one must not use the order up."""
-    succeeded(subscriber, revision=2, fraud_suspicion="review")
-    assert (subscriber.deliver(), subscriber.shipped) == (0, [])
-    succeeded(subscriber, revision=3)
-    assert (subscriber.deliver(), len(subscriber.shipped)) == (0, 1)
 
 
 @pytest.mark.parametrize("name", ["Fulfillment", "Mail"])

@@ -6,10 +6,10 @@ from typing import Any, NoReturn
 
 import pytest
 
-from onecharge.payments.refund_rules import SPENT_KEY_SECONDS, FrozenRefund
+from onecharge.payments.refund_rules import REFUSED_SECONDS, SPENT_KEY_SECONDS, FrozenRefund
 from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.stripe_responses import LookupInconclusive
-from onecharge.payments.time_bounds import REFUSED_SECONDS, RETENTION_SECONDS
+from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
 from tests.shop.builders import AMOUNT_MINOR, BOUNDS, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, T0
 from tests.shop.scripted_stripe import Execute

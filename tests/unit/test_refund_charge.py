@@ -6,11 +6,11 @@ import pytest
 
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.deliveries import REEMIT_AFTER_SECONDS
+from onecharge.payments.refund_deliveries import REEMIT_AFTER_SECONDS
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
-from onecharge.runtime.consumer import BackOff, Done, PoisonMessage
-from tests.shop.builders import AMOUNT_MINOR, ORDER_ID, PAYMENTS, T0, paid
-from tests.shop.shop import OTHER_REFUND_ID, Shop, paid_shop, refund_with
+from onecharge.runtime.consumer import BackOff, Done, PoisonMessage, RetryAfter
+from tests.shop.builders import AMOUNT_MINOR, BOUNDS, ORDER_ID, PAYMENTS, T0, paid
+from tests.shop.shop import OTHER_REFUND_ID, Shop, crash, paid_shop, refund_with
 from tests.support.harness import Sample
 
 
@@ -31,6 +31,18 @@ def test_a_late_duplicate_reemits_the_outcome(shop: Shop) -> None:
     assert (shop.refund_row["revision"], shop.refund_row["last_emitted_at"]) == (shop.io.time, shop.io.time)
     shop.refund()
     assert shop.counted.count("OutcomeReemitted") == 1
+
+
+def test_a_duplicate_waits_for_the_lease(shop: Shop) -> None:
+    """Until it has expired; if the owner's clock is ahead, for one lease at most."""
+    shop.io.at["stripe refund answered"] = crash
+    with pytest.raises(KeyboardInterrupt):
+        shop.refund(ahead=10)
+    waits = []
+    for seconds in (0, 30, 14):
+        shop.now += seconds
+        waits.append(shop.refund())
+    assert waits == [RetryAfter(BOUNDS.lease_seconds), RetryAfter(16), RetryAfter(2)]
 
 
 @pytest.mark.parametrize("state", [None, *(each for each in PaymentState if each is not PaymentState.SUCCEEDED)])

@@ -149,7 +149,6 @@ def test_another_account_knows_nothing_of_ours() -> None:
         account.client.payment_intents.retrieve(intent.id)
     assert error.value.http_status == 404
     assert account.client.payment_intents.list({}).data == []
-    assert account.client.payment_intents.search({"query": "metadata['order_id']:'ord_1'"}).data == []
     assert account.client.events.list({}).data == []
     assert account.created().id != intent.id
     assert account.confirm().status == "succeeded"
@@ -166,24 +165,6 @@ def test_a_list_has_no_more_objects_on_a_page_than_the_shop_says() -> None:
     assert ([each.id for each in page.data], page.has_more) == ([ids[1]], True)
     rest = account.client.payment_intents.list({"limit": 100, "starting_after": ids[1]})
     assert ([each.id for each in rest.data], rest.has_more) == ([ids[0]], False)
-
-
-def test_search_lags_behind_in_all_that_it_shows() -> None:
-    """What is younger than the lag is missing, and a status is that of then."""
-    account = Account()
-    account.stripe.engine.behavior.search_lag_seconds = 60
-    account.created()
-
-    def found() -> list[str]:
-        query = {"query": "metadata['order_id']:'ord_1'"}
-        return [intent.status for intent in account.client.payment_intents.search(query).data]
-
-    assert found() == []
-    account.later(60)
-    account.confirm()
-    assert found() == ["requires_payment_method"]
-    account.later(60)
-    assert found() == ["succeeded"]
 
 
 def test_a_customers_page_confirms_what_waits_for_it() -> None:

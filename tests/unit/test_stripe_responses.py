@@ -9,19 +9,18 @@ import pytest
 import requests
 from responses import RequestsMock
 
-from onecharge.payments.charge_rules import CancelReason, StripeIntent
+from onecharge.payments.payment_intents import PaymentIntents, Response
 from onecharge.payments.stripe_client import stripe_client
-from onecharge.payments.stripe_gateway import StripeGateway, StripeResponse
 from onecharge.payments.stripe_responses import Failure, ResponseKind, is_replay
-from tests.shop.builders import BOUNDS, INTENTS, REQUEST, STRIPE_API, payment, stripe_error, stripe_intent
+from tests.shop.builders import BOUNDS, INTENTS, SHOP, STRIPE_API, payment, stripe_error
 
 CONFIRM = f"{INTENTS}/pi_1/confirm"
 REPLAYED = {"Idempotent-Replayed": "true"}
 
 
 @pytest.fixture
-def gateway() -> StripeGateway:
-    return StripeGateway(stripe_client("sk_test_x", api_base=STRIPE_API, bounds=BOUNDS))
+def intents() -> PaymentIntents:
+    return PaymentIntents(stripe_client("sk_test_x", api_base=STRIPE_API, bounds=BOUNDS), SHOP)
 
 
 def card_error(**details: Any) -> dict[str, Any]:
@@ -29,15 +28,15 @@ def card_error(**details: Any) -> dict[str, Any]:
 
 
 def confirm(
-    gateway: StripeGateway, http: RequestsMock, status: int, body: Any, headers: dict[str, str] | None = None
-) -> StripeResponse[StripeIntent]:
+    intents: PaymentIntents, http: RequestsMock, status: int, body: Any, headers: dict[str, str] | None = None
+) -> Response:
     """Confirm, and be answered so: a body that is text is no JSON."""
     given = {"body": body} if isinstance(body, str) else {"json": body}
     http.post(CONFIRM, status=status, headers=headers, **given)
-    return gateway.confirm(payment())
+    return intents.confirm(payment())
 
 
-def failure_of(response: StripeResponse[StripeIntent]) -> Failure:
+def failure_of(response: Response) -> Failure:
     assert response.failure is not None
     return response.failure
 
@@ -160,10 +159,10 @@ KINDS: dict[str, tuple[ResponseKind, str | None, int, Any]] = {
 
 @pytest.mark.parametrize(("kind", "code", "status", "body"), KINDS.values(), ids=KINDS.keys())
 def test_each_error_is_classified(
-    gateway: StripeGateway, http: RequestsMock, kind: ResponseKind, code: str | None, status: int, body: Any
+    intents: PaymentIntents, http: RequestsMock, kind: ResponseKind, code: str | None, status: int, body: Any
 ) -> None:
     """Status, error type, code, param and message decide, as Stripe documents them."""
-    failure = failure_of(confirm(gateway, http, status, body))
+    failure = failure_of(confirm(intents, http, status, body))
     assert failure.kind is kind
     if kind not in (ResponseKind.NO_ANSWER, ResponseKind.RETRYABLE):
         assert failure.code == code
@@ -182,17 +181,17 @@ def test_each_error_is_classified(
     ids=lambda failure: type(failure).__name__,
 )
 def test_a_network_failure_leaves_the_result_unknown(
-    gateway: StripeGateway, http: RequestsMock, failure: Exception, operation: str
+    intents: PaymentIntents, http: RequestsMock, failure: Exception, operation: str
 ) -> None:
     """However the connection ends."""
     http.post(INTENTS if operation == "create" else f"{INTENTS}/pi_1/{operation}", body=failure)
     response = {
-        "create": lambda: gateway.create(REQUEST, 0),
-        "confirm": lambda: gateway.confirm(payment()),
-        "cancel": lambda: gateway.cancel("pi_1", CancelReason.ABANDONED),
+        "create": lambda: intents.create(payment(), 0),
+        "confirm": lambda: intents.confirm(payment()),
+        "cancel": lambda: intents.cancel("pi_1", "abandoned"),
     }[operation]()
     assert failure_of(response).kind is ResponseKind.NO_ANSWER
-    assert response.found is None
+    assert response.intent is None
 
 
 @pytest.mark.parametrize(
@@ -208,10 +207,10 @@ def test_a_network_failure_leaves_the_result_unknown(
     ],
 )
 def test_a_replayed_failure_is_a_stored_failure(
-    gateway: StripeGateway, http: RequestsMock, status: int, body: Any
+    intents: PaymentIntents, http: RequestsMock, status: int, body: Any
 ) -> None:
     """A retry with the same key would get the same failure until Stripe forgets the key."""
-    response = confirm(gateway, http, status, body, REPLAYED)
+    response = confirm(intents, http, status, body, REPLAYED)
     assert (failure_of(response).kind, response.is_replay) == (ResponseKind.STORED_FAILURE, True)
 
 
@@ -220,25 +219,19 @@ def test_a_replayed_failure_is_a_stored_failure(
     [
         (402, card_error(), ResponseKind.DECLINED),
         (400, stripe_error(code="payment_intent_unexpected_state"), ResponseKind.UNEXPECTED_STATE),
+        (400, stripe_error("idempotency_error"), ResponseKind.OTHER_PARAMETERS),
+        (400, stripe_error(code="parameter_unknown"), ResponseKind.STORED_REFUSAL),
+        (400, stripe_error(code="amount_too_small"), ResponseKind.STORED_REFUSAL),
+        (403, stripe_error(), ResponseKind.STORED_REFUSAL),
+        (400, stripe_error(code="amount_too_large"), ResponseKind.STORED_AMOUNT_TOO_LARGE),
     ],
 )
-def test_a_replayed_result_keeps_its_kind(
-    gateway: StripeGateway, http: RequestsMock, status: int, body: Any, kind: ResponseKind
+def test_a_replayed_refusal_says_what_it_was(
+    intents: PaymentIntents, http: RequestsMock, status: int, body: Any, kind: ResponseKind
 ) -> None:
-    """A replayed decline is a decline, with is_replay."""
-    response = confirm(gateway, http, status, body, REPLAYED)
+    """A decline stays one. What our request was refused for may be gone while the key still replays it."""
+    response = confirm(intents, http, status, body, REPLAYED)
     assert (failure_of(response).kind, response.is_replay) == (kind, True)
-
-
-@pytest.mark.parametrize("headers", [{}, REPLAYED])
-def test_a_success_shows_whether_it_is_a_replay(
-    gateway: StripeGateway, http: RequestsMock, headers: dict[str, str]
-) -> None:
-    """The responses to create and to confirm both do."""
-    response = confirm(gateway, http, 200, stripe_intent("succeeded"), headers)
-    http.post(INTENTS, json=stripe_intent(), headers=headers)
-    assert response.failure is None
-    assert response.is_replay is gateway.create(REQUEST, 0).is_replay is bool(headers)
 
 
 @pytest.mark.parametrize(
@@ -255,26 +248,27 @@ def test_header_names_are_case_insensitive(headers: dict[str, str] | None, repla
     assert is_replay(headers) is replayed
 
 
-@pytest.mark.parametrize("status", ["succeeded", "processing", "requires_action", "requires_payment_method"])
-def test_a_402_contains_its_payment_intent(gateway: StripeGateway, http: RequestsMock, status: str) -> None:
-    """Its status decides whether the response is a decline."""
-    body = card_error(decline_code="lost_card", payment_intent=stripe_intent(status))
-    response = confirm(gateway, http, 402, body)
-    assert response.found is not None
-    assert response.found.status == status
+@pytest.mark.parametrize("headers", [{}, REPLAYED])
+@pytest.mark.parametrize(
+    ("code", "is_of_amount"),
+    [
+        ("amount_too_small", True),
+        ("amount_too_large", True),
+        ("currency_not_supported", True),
+        ("invalid_currency", True),
+        ("parameter_unknown", False),
+        ("card_declined", False),
+    ],
+)
+def test_a_refusal_of_the_amount_or_the_currency_says_so(
+    intents: PaymentIntents, http: RequestsMock, code: str, headers: dict[str, str], *, is_of_amount: bool
+) -> None:
+    """Now, or as a replay: no key can create the PaymentIntent, so the order is canceled."""
+    assert failure_of(confirm(intents, http, 400, stripe_error(code=code), headers)).is_of_amount is is_of_amount
 
 
-def test_a_decline_contains_what_a_shop_can_show(gateway: StripeGateway, http: RequestsMock) -> None:
-    """Decline code, advice code and charge id; an expanded charge counts as its id."""
-    failed = {"code": "card_declined", "decline_code": "lost_card", "advice_code": "do_not_try_again"}
-    shown = stripe_intent(last_payment_error=failed, latest_charge={"id": "ch_1", "object": "charge"})
-    intent = confirm(gateway, http, 402, card_error(payment_intent=shown)).found
-    assert intent is not None
-    assert (intent.error_code, intent.advice_code, intent.latest_charge) == ("lost_card", "do_not_try_again", "ch_1")
-
-
-def test_a_refused_request_contains_message_and_request_id(gateway: StripeGateway, http: RequestsMock) -> None:
+def test_a_refused_request_contains_message_and_request_id(intents: PaymentIntents, http: RequestsMock) -> None:
     """The person who reviews it needs both."""
     body = stripe_error(message="Received unknown parameter: x", code="parameter_unknown")
-    failure = failure_of(confirm(gateway, http, 400, body, {"Request-Id": "req_1"}))
+    failure = failure_of(confirm(intents, http, 400, body, {"Request-Id": "req_1"}))
     assert (failure.message, failure.request_id) == ("Received unknown parameter: x", "req_1")

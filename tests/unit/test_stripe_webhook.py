@@ -1,6 +1,6 @@
 """stripe_webhook: what Stripe has signed is applied, or sent again; nothing else is.
 
-What an event changes is in test_stripe_events.py.
+What an event changes is in payments/test_sync.py.
 """
 
 import base64
@@ -14,13 +14,11 @@ import pytest
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
 from local.samples import SAMPLES
 from onecharge.contract.states import PaymentState
-from onecharge.payments.after_charge import AfterCharge
-from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS
 from stripe_standin.webhook_endpoints import signature
 from stripe_webhook.app import StripeWebhookParts
 from tests.shop.builders import T0
 from tests.shop.endpoint import Endpoint, Event, body_of, event_of
-from tests.shop.scripted_stripe import NO_ANSWER, WRONG_KEY, meanwhile
+from tests.shop.scripted_stripe import NO_ANSWER, WRONG_KEY
 from tests.shop.shop import order_id
 from tests.support.harness import LambdaContext, Log, Sample, load_template, number_of
 
@@ -40,10 +38,6 @@ def dispute(payment_intent: str | None) -> Event:
 
 OF_NO_INTEREST = {
     "another type": event_of("customer.created", "customer", id="cus_1"),
-    "somebody else's PaymentIntent": event_of("payment_intent.succeeded", "payment_intent", id="pi_9", metadata={}),
-    "an id of another shop": event_of(
-        "payment_intent.succeeded", "payment_intent", metadata={"order_id": "4711"}, id="x"
-    ),
     "an event without its object": {"id": "evt_1", "object": "v2.core.event", "type": "v1.payment_intent.succeeded"},
     "a connected account's": dispute("pi_9") | {"account": "acct_1"},
 }
@@ -69,20 +63,23 @@ def test_a_live_event_in_a_sandbox_is_deferred(endpoint: Endpoint) -> None:
     assert endpoint.send(event | {"livemode": False}) == 200
 
 
-# ---------------------------------------------------------------- how new the newest event is
+def test_another_shops_event_is_acknowledged(endpoint: Endpoint) -> None:
+    """Its shop applies it, through an endpoint of its own."""
+    event = endpoint.paid_at_the_bank()
+    event["data"]["object"]["metadata"]["shop"] = "another"
+    assert endpoint.send(event) == 200
+    assert (endpoint.counted, endpoint.stripe.requests) == (["EventOfAnotherShop", "EventProcessed"], [])
+    assert endpoint.payment().state is PaymentState.REQUIRES_ACTION
 
 
-def test_the_newest_events_time_is_stored_at_most_once_a_minute(endpoint: Endpoint) -> None:
-    """By each execution environment; an older event changes nothing, nor does one that has to be sent again."""
+def test_an_event_that_is_deferred_was_received(endpoint: Endpoint) -> None:
+    """So the scheduled run does not take its endpoint for silent."""
     event = endpoint.paid_at_the_bank()
     endpoint.stripe.failing["retrieve"] = NO_ANSWER
-    stored = []
-    for seconds in (0, RECEIVED_STEP_SECONDS - 1, RECEIVED_STEP_SECONDS, -3600):
-        assert endpoint.send(event | {"created": T0 + seconds}) == 503
-        received = endpoint.received.read()
-        assert received is not None
-        stored.append((received.newest_event_at - T0, endpoint.io.asked.count("dynamodb PutItem")))
-    assert stored == [(0, 1), (0, 0), (RECEIVED_STEP_SECONDS, 1), (RECEIVED_STEP_SECONDS, 0)]
+    assert endpoint.send(event | {"created": T0 + 1}) == 503
+    received = endpoint.received.read()
+    assert received is not None
+    assert received.newest_event_at == T0 + 1
 
 
 # ---------------------------------------------------------------- whom an event is taken from
@@ -227,7 +224,7 @@ def test_what_cannot_be_applied_is_deferred(endpoint: Endpoint, failing: str) ->
     endpoint.stripe.failing.clear()
     assert endpoint.send(event) == 200
     assert endpoint.payment().state is PaymentState.SUCCEEDED
-    assert endpoint.counted.count("Reconciled.SUCCEEDED") == 1
+    assert endpoint.counted.count("MoneyCharged") == 1
 
 
 @pytest.mark.parametrize("wrong", [WRONG_KEY, None])
@@ -244,25 +241,6 @@ def test_a_wrong_key_is_an_alarm_and_loses_no_event(endpoint: Endpoint, wrong: A
     endpoint.stripe.account = 0
     assert endpoint.send(event) == 200
     assert endpoint.payment().state is PaymentState.SUCCEEDED
-
-
-@pytest.mark.parametrize(
-    ("asked", "times", "status"),
-    [("retrieve", 2, 200), ("retrieve", 3, 503), ("refunds", 3, 503), ("disputes", 3, 503)],
-)
-def test_a_row_that_changes_meanwhile_is_read_again(endpoint: Endpoint, asked: str, times: int, status: int) -> None:
-    """Immediately; if it keeps changing, Stripe sends the event again."""
-    event = endpoint.paid_at_the_bank()
-    if asked != "retrieve":
-        endpoint.send(event)
-        refunded, disputed = endpoint.stripe.refund_by_hand("pi_0", 1000), endpoint.stripe.disputed("pi_0", "lost")
-        event = refunded if asked == "refunds" else disputed
-    changes = meanwhile(lambda: endpoint.store.reemit_outcome(endpoint.payment(), now=T0))
-    endpoint.stripe.next(asked, *[changes] * times)
-    assert [endpoint.send(event), endpoint.send(event)] == [status, 200]
-    assert endpoint.payment().state is PaymentState.SUCCEEDED
-    followed = AfterCharge(1000, {"du_0": "lost"}) if asked != "retrieve" else AfterCharge()
-    assert endpoint.payment().after_charge == followed
 
 
 def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:

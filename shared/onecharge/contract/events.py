@@ -56,7 +56,6 @@ class EventType(StrEnum):
     PAYMENT_SUCCEEDED = "onecharge.payment.succeeded"
     PAYMENT_DECLINED = "onecharge.payment.declined"
     PAYMENT_REQUIRES_ACTION = "onecharge.payment.requires_action"
-    PAYMENT_NEEDS_REVIEW = "onecharge.payment.needs_review"
     PAYMENT_CANCELED = "onecharge.payment.canceled"
     REFUND_REQUESTED = "onecharge.refund.requested"
     REFUND_SUCCEEDED = "onecharge.refund.succeeded"
@@ -68,14 +67,12 @@ PaymentEventType = Literal[
     EventType.PAYMENT_SUCCEEDED,
     EventType.PAYMENT_DECLINED,
     EventType.PAYMENT_REQUIRES_ACTION,
-    EventType.PAYMENT_NEEDS_REVIEW,
     EventType.PAYMENT_CANCELED,
 ]
 PAYMENT_EVENT_TYPES: Mapping[PaymentState, PaymentEventType] = {
     PaymentState.SUCCEEDED: EventType.PAYMENT_SUCCEEDED,
     PaymentState.DECLINED: EventType.PAYMENT_DECLINED,
     PaymentState.REQUIRES_ACTION: EventType.PAYMENT_REQUIRES_ACTION,
-    PaymentState.NEEDS_REVIEW: EventType.PAYMENT_NEEDS_REVIEW,
     PaymentState.CANCELED: EventType.PAYMENT_CANCELED,
 }
 """The event of each state that is an outcome."""
@@ -123,13 +120,6 @@ class CancelRequested(OrderPlaced):
     """Cancel the payment of this order unless it is paid. It has all that a payment of the order would have needed."""
 
 
-DO_NOT_TRY_AGAIN = "do_not_try_again"
-"""The advice after which the order takes this card no more. Networks may bill further tries.
-Source: Stripe documentation, "Card declines", advice codes."""
-NO_ATTEMPT_LEFT = "no_attempt_left"
-"""The decline code after which the order takes no other card: Stripe has canceled its PaymentIntent itself."""
-
-
 class PaymentOutcome(OrderFact):
     """The result of one attempt to pay an order; the event's type names the outcome."""
 
@@ -137,22 +127,23 @@ class PaymentOutcome(OrderFact):
     currency: Currency
     payment_intent_id: str | None = Field(default=None, max_length=255)
     payment_method: PaymentMethodId | None = None
-    """The attempt's; None of a row that was recovered, which does not know it."""
-    decline_code: str | None = Field(default=None, max_length=255)
-    """Stripe's decline code, or its error code if there is none; only with `declined`."""
-    advice_code: str | None = Field(default=None, max_length=255)
-    """Stripe's advice after a decline: `confirm_card_data`, `do_not_try_again` or `try_again_later`."""
+    """The attempt's; None if the row was recovered, and does not know it."""
+    reason: str | None = Field(default=None, max_length=255)
+    """With `declined`, Stripe's decline code, or its error code if there is none. With `canceled`, `expired` (3-D
+    Secure was not finished in time), `not_chargeable` (Stripe refuses the amount or the currency), or None."""
     amount_refunded_minor: int | None = Field(default=None, ge=0)
     """Stripe's total of all refunds, also of those made in the Dashboard; only with `succeeded`. It decreases when a
     refund fails."""
     dispute_status: str | None = Field(default=None, max_length=64)
-    """Stripe's status of the most urgent dispute (needs_response, under_review, won, …); only with `succeeded`."""
-    fraud_suspicion: str | None = Field(default=None, max_length=64)
-    """Why the payment may be fraud: `review`, until a person approves it at Stripe, or `early_fraud_warning`, which the
-    card's issuer never withdraws; only with `succeeded`. Customers do not see it."""
+    """Stripe's status of the newest dispute (needs_response, under_review, won, …); only with `succeeded`."""
     revision: int = Field(default=0, ge=0)
     """The revision of the payment's row: of two events of an order, the one with the higher revision is newer."""
     occurred_at: AwareDatetime
+
+    @property
+    def is_returned(self) -> bool:
+        """Whether its customer has all of the money back: refunded, or by a dispute that was lost."""
+        return (self.amount_refunded_minor or 0) >= self.amount_minor or self.dispute_status == "lost"
 
 
 class CloudEvent[Data: OrderFact](Contract):
@@ -200,8 +191,8 @@ def _milliseconds(time: datetime) -> int:
 class OrderServiceEvent[Data: OrderFact](CloudEvent[Data]):
     """An event of the order service: a request to the payment service. Its subject is the order.
 
-    The id is the same however often it is published, until something makes the order wait again, such as a person's
-    decision: then it is another event, which FIFO does not drop as a duplicate.
+    The id is the same however often it is published, until the order begins to wait again. Then it is another event,
+    which FIFO does not drop as a duplicate.
     """
 
     @model_validator(mode="after")
@@ -253,7 +244,7 @@ class CancelRequestedEvent(OrderServiceEvent[CancelRequested]):
 
 
 class PaymentOutcomeEvent(CloudEvent[PaymentOutcome]):
-    """`onecharge.payment.succeeded`, `.declined`, `.requires_action`, `.needs_review` or `.canceled`."""
+    """`onecharge.payment.succeeded`, `.declined`, `.requires_action` or `.canceled`."""
 
     type: PaymentEventType
 

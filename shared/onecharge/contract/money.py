@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 MAX_AMOUNT_MINOR = 999_999_999_999
 """The largest amount that Stripe accepts for a card payment: twelve digits of the minor unit. American Express
-takes nine: Stripe declines more as `amount_too_large`.
+takes nine.
 Source: Stripe documentation, "Supported currencies", minimum and maximum charge amounts."""
 
 CURRENCIES = frozenset(
@@ -61,7 +61,7 @@ MINIMUM_MINOR = {
 """The smallest charge in each currency that a Stripe account can settle in, in minor units (as of November 2026).
 
 In any other currency the minimum is that of the account's settlement currency after conversion. Only Stripe can decide
-it: the payment is declined as `amount_too_small`.
+it: the order is CANCELED as `not_chargeable`.
 Source: Stripe documentation, "Supported currencies", "Minimum and maximum charge amounts"."""
 
 

@@ -14,25 +14,23 @@ class OrderStatus(StrEnum):
     PAID = "PAID"
     PAYMENT_DECLINED = "PAYMENT_DECLINED"
     REQUIRES_ACTION = "REQUIRES_ACTION"
-    NEEDS_REVIEW = "NEEDS_REVIEW"
     CANCELING = "CANCELING"
-    """A cancellation is stored: the order becomes CANCELED, or PAID if its charge was first, by itself."""
+    """A cancellation is stored: the order becomes CANCELED, or PAID if the charge won the race."""
     CANCELED = "CANCELED"
 
 
 class PaymentState(StrEnum):
     """The state of the current attempt to pay an order.
 
-    PENDING ─► SUCCEEDED | DECLINED | REQUIRES_ACTION | NEEDS_REVIEW | CANCELED
+    PENDING ─► SUCCEEDED | DECLINED | REQUIRES_ACTION | CANCELED
 
-    REQUIRES_ACTION waits for the customer and is not terminal. What Stripe shows later wins: DECLINED may still become
-    SUCCEEDED. SUCCEEDED is never overwritten. Whether a worker has claimed the row is not a state but its lease.
+    SUCCEEDED and CANCELED are final. What Stripe shows later wins: DECLINED may still become SUCCEEDED. Whether a
+    worker has claimed the row is not a state but its lease.
     """
 
     PENDING = "PENDING"
     SUCCEEDED = "SUCCEEDED"
     DECLINED = "DECLINED"
     REQUIRES_ACTION = "REQUIRES_ACTION"
-    NEEDS_REVIEW = "NEEDS_REVIEW"
     CANCELED = "CANCELED"
-    """Stripe confirmed that no PaymentIntent of the order can be charged any more."""
+    """Stripe shows the order's PaymentIntent as canceled, or refuses to create one: it can never be charged."""

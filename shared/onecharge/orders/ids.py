@@ -6,12 +6,13 @@ import json
 from pydantic import BaseModel
 
 
-def order_id_of(customer_id: str, key: str) -> str:
-    """Returns the id of the order that is placed for this customer and idempotency key.
+def order_id_of(shop: str, customer_id: str, key: str) -> str:
+    """Returns the id of the order that this customer places in the shop under this idempotency key.
 
-    An id is no credential: the access token decides who sees an order.
+    Two shops may have one Stripe account, and customers and keys of the same names. An id is no credential: the access
+    token decides who sees an order.
     """
-    return f"ord_{digest_of(customer_id, key)}"
+    return f"ord_{digest_of(shop, customer_id, key)}"
 
 
 def digest_of(*what: str) -> str:

@@ -9,8 +9,8 @@ from onecharge.runtime.checkpoints import Checkpoint
 DAY_SECONDS = 24 * 3600
 
 FIRST_WAIT_SECONDS = 15 * 60
-"""An order is paid within seconds; one that has waited this long is published again. Not before the payment service's
-REEMIT_AFTER_SECONDS (payments/deliveries.py): an earlier duplicate makes a final row emit nothing."""
+"""An order is paid within seconds; one that has waited this long is published again. It is not less than the payment
+service's REEMIT_AFTER_SECONDS (payments/deliveries.py): an earlier duplicate has no outcome emitted again."""
 
 
 def republications_due(waiting_seconds: float) -> int:

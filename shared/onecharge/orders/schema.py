@@ -10,7 +10,7 @@ REQUIRES_ACTION is published by republish alone.)
 """
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Protocol, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
@@ -94,7 +94,6 @@ class AttemptOutcome(BaseModel):
 
     status: OrderStatus
     decline_code: str | None = None
-    advice_code: str | None = None
 
 
 class StoredOrder(BaseModel):
@@ -130,10 +129,11 @@ class StoredOrder(BaseModel):
     """When the payment service was last asked, or its outcome made the order wait; never removed, since the index
     `waiting` sorts by it."""
 
-    # Written by cancel_order, and by a person's `cancel` (ops/review.py).
+    touches: int = 0
+    """How often an operator has had it published again: with FIFO, each is another message."""
+
+    # Written by cancel_order.
     cancel_requested_at: Timestamp | None = None
-    canceled_by: Mapping[str, str] = {}
-    """The person: `by`, their ARN, and their `reason`. Empty if the customer canceled."""
 
     # Written by update_order.
     payment_revision: int = 0
@@ -144,10 +144,8 @@ class StoredOrder(BaseModel):
     """The attempt that paid the order: the present one, or an earlier one that succeeded late."""
     paid_at: Timestamp | None = None
     """When the payment service stored that the order is paid."""
-    takes_no_attempt: bool = False
-    """Stripe itself has canceled the order's PaymentIntent after a decline."""
-    refused_payment_methods: tuple[str, ...] = ()
-    """Those that the card's issuer advised not to try again (`do_not_try_again`)."""
+    cancel_reason: str | None = None
+    """PaymentOutcome.reason of a CANCELED order."""
     stripe_refunded_minor: int = 0
     """Stripe's total of all refunds, also of those made in the Dashboard, as far as it was published."""
     dispute_status: str | None = None
@@ -162,7 +160,7 @@ class StoredOrder(BaseModel):
         return cls.model_validate(from_item(item))
 
     def money_differs_from(self, paid: Money) -> bool:
-        """Whether the payment is not of this order's money: then it was made for an order that was lost."""
+        """Whether the payment has another amount or currency: the order was lost or put back, and priced again."""
         return (self.amount_minor, self.currency) != (paid.amount_minor, paid.currency)
 
     @property
@@ -180,16 +178,20 @@ class StoredOrder(BaseModel):
             amount_minor=self.amount_minor,
             currency=self.currency,
             payment_method=self.payment_method,
-            # The order's time, for every attempt and republication. The order's age decides whether the payment
-            # service looks up the order's other PaymentIntents before it uses a new one.
+            # The order's time, for every attempt and republication: the order's age decides whether the payment service
+            # may create its PaymentIntent.
             placed_at=datetime.fromisoformat(self.placed_at),
         )
 
     def placed_event(self) -> OrderPlacedEvent:
         """The event of its current attempt, the same while it waits. Raises ValueError if it cannot be charged."""
         return OrderPlacedEvent.of(
-            self.current_attempt, correlation_id=self.correlation_id, waiting_since=self.waiting_since
+            self.current_attempt, correlation_id=self.correlation_id, waiting_since=self._asked_at
         )
+
+    @property
+    def _asked_at(self) -> datetime:
+        return self.waiting_since + timedelta(milliseconds=self.touches)
 
     def event(self) -> OrderPlacedEvent | CancelRequestedEvent | None:
         """The event that is published when it is stored; None if that asks for nothing. Raises ValueError."""
@@ -198,7 +200,7 @@ class StoredOrder(BaseModel):
                 return self.placed_event()
             case OrderStatus.CANCELING:
                 return CancelRequestedEvent.of(
-                    self.current_attempt, correlation_id=self.correlation_id, waiting_since=self.waiting_since
+                    self.current_attempt, correlation_id=self.correlation_id, waiting_since=self._asked_at
                 )
             case _:
                 return None
@@ -221,10 +223,9 @@ def new_order_item(
             "status": OrderStatus.PENDING,
             "waiting_shard": shard_of(order_id),
             "attempt": 1,
-            # Empty, since an update can set an element only of a map or list that exists.
+            # Empty, since an update can set an element only of a map that exists.
             "outcomes": {},
             "attempt_keys": {},
-            "refused_payment_methods": [],
             "customer_id": customer_id,
             "amount_minor": amount_minor,
             "currency": payable.currency,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, status_update
-from onecharge.orders.transitions import WAITING, Transition, waits
+from onecharge.orders.transitions import WAITING, Transition
 from onecharge.runtime.alarms import RowMissing
 from onecharge.runtime.dynamodb import to_item
 
@@ -84,21 +84,21 @@ class OrderStore:
     ) -> Mapping[str, Any]:
         """Move the order and make the changes (path: expression) in one write; returns the item as it is now.
 
-        An order that waits in this status is in the index `waiting`, and kept; any other one expires, counted from
-        `at`. If it waits for the payment service, it does so since `at`. With `of`, a customer's id, another customer's
-        order is as if it were not there.
+        An order that waits in this status does so since `at`, is in the index `waiting`, and is kept; any other one
+        expires, counted from `at`. With `of`, a customer's id, another customer's order is as if it were not there.
 
         Raises:
             NoSuchOrder: there is none.
             OrderStatusConflict: its status is not among the transition's origins, or another condition failed.
         """
         origins = {f":origin_{index}": origin for index, origin in enumerate(sorted(transition.origins))}
-        since = {"waiting_since": ":since"} if transition.status in WAITING else {}
+        is_waiting = transition.status in WAITING
+        since = {"waiting_since": ":since"} if is_waiting else {}
         changes = {"#status": ":status", **since, **changes}
-        update, kept = status_update(order_id, changes, waits=waits(transition.status), at=at)
+        update, kept = status_update(order_id, changes, waits=is_waiting, at=at)
         owner, is_of_owner = ({}, []) if of is None else ({":customer_id": of}, ["customer_id = :customer_id"])
         bound = {":status": transition.status, **origins, **kept, **owner, **(values or {})}
-        bound |= {":since": at.isoformat()} if since else {}
+        bound |= {":since": at.isoformat()} if is_waiting else {}
         try:
             answer = self.client.update_item(
                 TableName=self.table,

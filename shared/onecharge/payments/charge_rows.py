@@ -1,82 +1,62 @@
-"""The Payments table: one row for each order, the payment service's own state of it.
+"""The Payments table through botocore's client. Every method makes one request.
 
-claim                   one conditional write: a new row, a PENDING attempt whose lease is free, or a later attempt
-write_payment_intent    if lease_owner is ours and state PENDING, and on the id that it replaces: before money can move
-finalize                if lease_owner is ours and state PENDING, and on the attempt
-finalize_if_unchanged      on the revision that was read: for webhooks and scheduled runs, which claim nothing
-
-         claim              write_payment_intent   finalize
-PENDING ──┤═══════════ lease ════════════════════════├──► SUCCEEDED │ DECLINED │ REQUIRES_ACTION │ …
-          └ crashed worker: the lease expires, and the next delivery claims the row
+claim               one conditional write: no row; a PENDING attempt whose lease is free; or a later attempt
+store_id            if the lease is ours and the row names no PaymentIntent: before money can move
+finalize            if the lease is ours, on the attempt
+write_if_unchanged  on the revision that was read: for webhooks, reconcile and operators, who claim nothing
 """
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.after_charge import AfterCharge, status_of
-from onecharge.payments.charge_rules import (
-    CLOSED_STATES,
-    UNPAID_STATES,
-    Finalize,
-    FrozenRequest,
-    Payment,
-    StripeIntent,
-)
+from onecharge.payments.charge_rules import Finalize, StripeIntent
 from onecharge.payments.rows import (
-    LEASE_IS_FREE,
-    ROW_IS_NEW,
+    FINAL,
+    UNPAID,
     AlreadyEnded,
-    Changes,
     Claim,
     Claimed,
+    FrozenRequest,
     HeldByAnother,
-    LeasedTable,
-    NoSuchRow,
+    Payment,
     Superseded,
-    frozen,
+    WriteRefused,
 )
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import expression_values, from_item, object_of, shard_of, to_item
 
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
 UNFINISHED = "unfinished"
-"""The sparse index of the unfinished rows: only they have its key attributes."""
+"""The sparse index of the rows that are PENDING or REQUIRES_ACTION: only they have its key attributes."""
 
-_SAME_ATTEMPT = f"(attempt = :attempt AND #state = :pending AND {LEASE_IS_FREE})"
-_LATER_ATTEMPT = (
-    f"(attempt < :attempt AND (#state = :declined OR (#state IN (:pending, :requires_action) AND {LEASE_IS_FREE})))"
-)
-_CLAIMABLE = f"{ROW_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}"
+_IS_NEW = "attribute_not_exists(order_id)"
+_LEASE_IS_FREE = "lease_expires_at <= :now"
+_SAME_ATTEMPT = f"(attempt = :attempt AND #state = :pending AND {_LEASE_IS_FREE})"
+_LATER_ATTEMPT = f"(attempt < :attempt AND (#state = :declined OR (#state = :pending AND {_LEASE_IS_FREE})))"
 _IS_UNPAID = "#state IN (:pending, :declined, :requires_action)"
-_UNPAID = {state.lower(): state for state in UNPAID_STATES}
-"""The values of this condition."""
+_UNPAID = {state.lower(): state for state in UNPAID}
 
-_EVERY_CLAIM_SETS = {
-    "#state": ":pending",
-    "lease_owner": ":owner",
-    "lease_expires_at": ":lease_expires_at",
-    "claimed_at": ":now",
-    # As of every outcome (next_revision): consumers may have seen a row that was lost.
-    "revision": "if_not_exists(revision, :now) + :one",
-    "unfinished_shard": ":shard",
-    # The index's sort key: `claimed_at` once more, so that the row that was claimed last is visited last. Every final
-    # state but REQUIRES_ACTION removes both keys: the row leaves the index. `attempt_claimed_at` has the attempt's age.
-    "unfinished_claimed_at": ":now",
-}
-_FIRST_CLAIM_SETS = {
-    "generation": "if_not_exists(generation, :zero)",
-    # One attribute for each attempt: attempt_names.
-    "#method": "if_not_exists(#method, :method)",
-    "#attempt_claimed_at": "if_not_exists(#attempt_claimed_at, :now)",
-}
-_LAST_RESULT = ("decline_code", "advice_code", "finalized_at", "expires_at")
-"""What a claim removes."""
+_RESULT = ("reason", "finalized_at", "expires_at")
+"""What an attempt leaves behind, and the next claim removes."""
+_INDEX_KEYS = ("unfinished_shard", "unfinished_claimed_at")
+
+
+def new_lease_owner() -> str:
+    """A name for one claim of one worker: one that lost its lease is never mistaken for the one that holds it."""
+    return secrets.token_hex(8)
 
 
 @dataclass(frozen=True)
-class PaymentStore(LeasedTable[Payment, Finalize]):
-    """The Payments table through botocore's client. Every method makes exactly one request."""
+class PaymentStore:
+    """The rows of all orders. Methods raise botocore's errors."""
+
+    client: "DynamoDBClient"
+    table: str
 
     # ------------------------------------------------------------ claim
 
@@ -90,152 +70,150 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         owner: str,
         now: int,
         lease_seconds: int,
-    ) -> Claim[Payment]:
+    ) -> Claim:
         """Claim the attempt, or say why not. A row that exists keeps what it froze."""
-        sets = {**_EVERY_CLAIM_SETS, **_FIRST_CLAIM_SETS, "attempt": ":attempt"}
-        values = {
-            **_UNPAID,
-            **_lease(request.order_id, owner, now, lease_seconds),
-            "attempt": attempt,
-            "method": payment_method,
-            "zero": 0,
-        }
-        is_claimed, payment = self._update_if(
-            _key(request.order_id),
-            frozen(request, correlation_id) | Changes(sets, values, removes=_LAST_RESULT),
-            condition=_CLAIMABLE,
-            names=attempt_names(attempt),
+        states = {"pending": PaymentState.PENDING, "declined": PaymentState.DECLINED}
+        values = {**states, "attempt": attempt, "method": payment_method}
+        is_claimed, row = self._update(
+            request.order_id,
+            {**_frozen(request, correlation_id), **_CLAIM, "attempt": ":attempt", **_METHOD},
+            {**values, **_values(request, correlation_id), **_lease(request.order_id, owner, now, lease_seconds)},
+            condition=f"{_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}",
+            names={"#method": _method_of(attempt)},
+            removes=_RESULT,
         )
-        return Claimed(payment) if is_claimed else why_not_claimed(payment, attempt)
+        if row is None:
+            return HeldByAnother(now)
+        # boto3 repeats a request whose answer was lost: the claim that refuses this one may be this one.
+        return Claimed(row) if is_claimed or row.lease_owner == owner else _why_not_claimed(row, attempt)
 
     def request_cancel(
         self, request: FrozenRequest, *, attempt: int, payment_method: str, correlation_id: str, now: int
-    ) -> Payment:
-        """Request the cancellation, whoever holds the row, unless it is closed; returns the row after that."""
+    ) -> Payment | None:
+        """Store the request to cancel, whoever has the lease, unless the state is final; returns the row after that."""
         sets = {
-            "cancel_requested_at": "if_not_exists(cancel_requested_at, :now)",
-            "attempt": "if_not_exists(attempt, :attempt)",
+            **_frozen(request, correlation_id),
+            **{name: f"if_not_exists({name}, {value})" for name, value in _FIRST.items()},
             "#state": "if_not_exists(#state, :pending)",
-            "lease_expires_at": "if_not_exists(lease_expires_at, :zero)",
-            "claimed_at": "if_not_exists(claimed_at, :now)",
-            "revision": _EVERY_CLAIM_SETS["revision"],
-            "unfinished_shard": ":shard",
-            "unfinished_claimed_at": "if_not_exists(unfinished_claimed_at, :now)",
+            "revision": "if_not_exists(revision, :now) + :one",
+            **_METHOD,
         }
-        values = {
-            **_UNPAID,
-            "attempt": attempt,
-            "method": payment_method,
-            "now": now,
-            "shard": shard_of(request.order_id),
-            "zero": 0,
-            "one": 1,
-        }
-        _, payment = self._update_if(
-            _key(request.order_id),
-            frozen(request, correlation_id) | Changes(_FIRST_CLAIM_SETS | sets, values, removes=["expires_at"]),
-            condition=f"{ROW_IS_NEW} OR {_IS_UNPAID}",
-            names=attempt_names(attempt),
+        values = {"attempt": attempt, "method": payment_method, "now": now, "zero": 0, "one": 1}
+        _, row = self._update(
+            request.order_id,
+            sets,
+            {**_UNPAID, **_values(request, correlation_id), **values, "shard": shard_of(request.order_id)},
+            condition=f"{_IS_NEW} OR {_IS_UNPAID}",
+            names={"#method": _method_of(attempt)},
+            removes=("expires_at",),
         )
-        return payment
+        return row
 
-    def claim_to_cancel(self, order_id: str, *, owner: str, now: int, lease_seconds: int) -> Claim[Payment]:
+    def claim_to_cancel(self, order_id: str, *, owner: str, now: int, lease_seconds: int) -> Claim:
         """Claim a row whose cancellation is requested, whatever its attempt."""
-        values = {**_UNPAID, **_lease(order_id, owner, now, lease_seconds)}
-        try:
-            is_claimed, payment = self._update_if(
-                _key(order_id),
-                Changes(_EVERY_CLAIM_SETS, values, removes=_LAST_RESULT),
-                condition=f"attribute_exists(cancel_requested_at) AND {_IS_UNPAID} AND {LEASE_IS_FREE}",
-            )
-        except NoSuchRow:
-            # The row was lost since the request was written: nothing to claim, and nobody's lease to wait for.
-            return HeldByAnother(now)
-        if is_claimed:
-            return Claimed(payment)
-        is_closed = payment.state in CLOSED_STATES
-        return AlreadyEnded(payment) if is_closed else HeldByAnother(payment.lease_expires_at, payment)
+        is_claimed, row = self._update(
+            order_id,
+            _CLAIM,
+            {**_UNPAID, **_lease(order_id, owner, now, lease_seconds)},
+            condition=f"attribute_exists(cancel_requested_at) AND {_IS_UNPAID} AND {_LEASE_IS_FREE}",
+            removes=_RESULT,
+        )
+        if row is None or not (is_claimed or row.lease_owner == owner):
+            is_final = row is not None and row.state in FINAL
+            return AlreadyEnded(row) if row and is_final else HeldByAnother(row.lease_expires_at if row else now, row)
+        return Claimed(row)
 
     # ------------------------------------------------------------ as the lease owner
 
-    def write_payment_intent(self, payment: Payment, payment_intent_id: str, generation: int) -> Payment:
-        """Write the PaymentIntent's id before it is confirmed; returns the row, whose cancellation may be requested.
+    def store_id(self, row: Payment, payment_intent_id: str) -> Payment:
+        """Store the PaymentIntent's id; returns the row, whose cancellation may be requested by now.
 
-        Raises:
-            WriteRefused: another worker has the row, or has written another id: what was created is never confirmed.
+        Raises WriteRefused: another worker has the row, or has stored an id: what was created is never confirmed.
         """
-        replaces = (
-            "payment_intent_id = :replaced" if payment.payment_intent_id else "attribute_not_exists(payment_intent_id)"
-        )
-        compared = {"attempt": payment.attempt, "replaced": payment.payment_intent_id}
-        return self._write_as_owner(
-            payment,
-            Changes.to({"payment_intent_id": payment_intent_id, "generation": generation}) | Changes(values=compared),
-            condition=f"attempt = :attempt AND {replaces}",
-        )
+        condition = "attribute_not_exists(payment_intent_id)"
+        return self._write_as_owner(row, {"payment_intent_id": payment_intent_id}, condition)
 
     def finalize(self, row: Payment, final: Finalize, *, now: int) -> Payment:
         """Write the attempt's final state, and release the lease.
 
-        Raises:
-            WriteRefused: the lease is lost; or a cancellation was requested, and this state is not closed. Then the
-                worker still has the lease, which ends by itself: the next claim finds the request, and cancels.
+        Raises WriteRefused: the lease is lost; or a cancellation was requested, and this state is not final. Then the
+        worker keeps the lease until it ends by itself: the next claim finds the request, and cancels.
         """
-        changes = self._final_changes(final, now) | Changes(values={"attempt": row.attempt})
-        condition = "attempt = :attempt"
-        if final.state not in CLOSED_STATES:
-            # The row would leave the index, or wait for the customer: nobody would finish the cancellation.
-            condition += " AND attribute_not_exists(cancel_requested_at)"
-        return self._write_as_owner(row, changes, condition=condition, now=now)
+        condition = "" if final.state in FINAL else "attribute_not_exists(cancel_requested_at)"
+        return self._write_as_owner(row, final_changes(final, now), condition, now=now)
 
-    # ------------------------------------------------------------ for webhooks and scheduled runs
+    def release(self, row: Payment, **kept: str | int) -> Payment:
+        """End the lease early, so that the next delivery need not wait for it. Raises WriteRefused."""
+        return self._write_as_owner(row, {"lease_expires_at": 0, "lease_owner": None, **kept})
+
+    def _write_as_owner(self, row: Payment, changes: Mapping[str, Any], condition: str = "", now: int = 0) -> Payment:
+        sets, removes = _split(changes)
+        # A request to cancel may have moved the revision on since the row was read.
+        is_written, after = self._update(
+            row.request.order_id,
+            {**sets, "revision": "revision + :step"},
+            {
+                **{name: value for name, value in changes.items() if value is not None},
+                "step": next_revision(row, now) - row.revision,
+                "ours": row.lease_owner or "nobody",
+                "was": row.attempt,
+                "pending": PaymentState.PENDING,
+            },
+            condition=" AND ".join(
+                filter(None, ("lease_owner = :ours AND #state = :pending AND attempt = :was", condition))
+            ),
+            removes=removes,
+        )
+        if not is_written or after is None:
+            raise WriteRefused
+        return after
+
+    # ------------------------------------------------------------ for webhooks, reconcile and operators
 
     def read(self, order_id: str) -> Payment | None:
         """The row of the order, strongly consistent."""
-        return self._read(_key(order_id))
+        answer = self.client.get_item(TableName=self.table, Key=to_item({"order_id": order_id}), ConsistentRead=True)
+        return payment_of(answer["Item"]) if "Item" in answer else None
 
-    def recover(
-        self,
-        order_id: str,
-        intent: StripeIntent,
-        *,
-        charged_at: int,
-        review: str | None,
-        correlation_id: str,
-        now: int,
-    ) -> bool:
-        """Write a lost row anew, from its PaymentIntent that succeeded; False if there is a row by now.
+    def write_if_unchanged(self, row: Payment, changes: Mapping[str, Any], *, now: int) -> bool:
+        """Write these attributes (None removes one), whoever has the lease; False if the row has changed since."""
+        sets, removes = _split(changes)
+        is_written, _ = self._update(
+            row.request.order_id,
+            {**sets, "revision": ":next"},
+            {
+                **{name: value for name, value in changes.items() if value is not None},
+                "next": next_revision(row, now),
+                "read": row.revision,
+            },
+            condition="revision = :read",
+            removes=removes,
+        )
+        return is_written
 
-        Args:
-            charged_at: when it succeeded, in epoch seconds: the row expires when the lost one would have.
-            review: why it needs one; None if it is paid.
+    def recover(self, intent: StripeIntent, *, now: int) -> bool:
+        """Write a lost row again, from its PaymentIntent that succeeded; False if there is a row by now.
+
+        It expires when the lost one would have.
         """
+        paid_at = intent.charged_at or now
         item = {
-            "order_id": order_id,
-            "attempt": 1,
-            "state": PaymentState.NEEDS_REVIEW if review else PaymentState.SUCCEEDED,
-            "decline_code": review,
-            "generation": intent.generation,
-            "payment_intent_id": intent.payment_intent_id,
+            "order_id": intent.order_id,
             "amount_minor": intent.amount_minor,
             "currency": intent.currency,
             "customer_id": intent.customer_id,
-            "placed_at": intent.placed_at,
-            "correlation_id": correlation_id,
+            "placed_at": intent.created,
+            "attempt": 1,
+            "correlation_id": "recovered",
             "claimed_at": now,
-            # The order is paid since then, and so refuses refunds before this row expires.
-            "finalized_at": charged_at,
-            "lease_expires_at": 0,
-            # As of each new row.
             "revision": now + 1,
-            "expires_at": charged_at + RETENTION_SECONDS,
-            **(_attributes_of(intent.after_charge) if intent.after_charge else {}),
+            **final_changes(Finalize(PaymentState.SUCCEEDED, intent), paid_at),
         }
-        return self._put_new(item)
-
-    def record_after_charge(self, payment: Payment, after: AfterCharge, *, now: int) -> bool:
-        """Write what followed the charge, and the dispute's status that counts; False if the row has changed since."""
-        return self._write_if_unchanged(payment, Changes.to_exactly(_attributes_of(after)), now=now)
+        try:
+            self.client.put_item(TableName=self.table, Item=to_item(item), ConditionExpression=_IS_NEW)
+        except self.client.exceptions.ConditionalCheckFailedException:
+            return False
+        return True
 
     def unfinished(
         self, shard: str, *, claimed_before: int, after: dict[str, Any] | None, limit: int
@@ -257,92 +235,139 @@ class PaymentStore(LeasedTable[Payment, Finalize]):
         last = answer.get("LastEvaluatedKey")
         return [item["order_id"]["S"] for item in answer["Items"]], from_item(last) if last else None
 
-    def _row_of(self, item: Mapping[str, Any]) -> Payment:
-        return payment_of(item)
+    def _update(
+        self,
+        order_id: str,
+        sets: Mapping[str, str],
+        values: Mapping[str, Any],
+        *,
+        condition: str,
+        names: Mapping[str, str] | None = None,
+        removes: tuple[str, ...] = (),
+    ) -> tuple[bool, Payment | None]:
+        """One conditional write: whether it was made; and the row after it, or as it was if it was refused.
 
-    def _final_changes(self, final: Finalize, now: int) -> Changes:
-        """What a final state writes. REQUIRES_ACTION stays in the index of unfinished rows, and does not expire."""
-        changes = Changes.to(
-            {
-                "state": final.state,
-                "finalized_at": now,
-                "lease_expires_at": 0,
-                "payment_intent_id": final.payment_intent_id,
-                "generation": final.generation,
-                "decline_code": final.code,
-                "advice_code": final.advice_code,
-                "declined_charge_id": final.declined_charge_id,
-                "refused_cards": final.refused_cards or None,
-                "stripe_message": final.stripe_message,
-                "stripe_request_id": final.stripe_request_id,
-                "fraud_suspicion": final.fraud_suspicion,
-            },
-            # `refused_at` survives claims, and ends with the attempt.
-            removes=["lease_owner", "refused_at"],
-        )
-        if final.payment_intent_id is not None and final.declined_charge_id is None:
-            # The former charge is of this PaymentIntent, which shows none any more.
-            changes |= Changes(removes=["declined_charge_id"])
-        if final.after_charge is not None:
-            # The former ones are of another PaymentIntent.
-            changes |= Changes.to_exactly(_attributes_of(final.after_charge))
-        if final.state is PaymentState.REQUIRES_ACTION:
-            return changes
-        expires_at = now + RETENTION_SECONDS
-        return changes | Changes.to({"expires_at": expires_at}, removes=["unfinished_shard", "unfinished_claimed_at"])
-
-
-# ---------------------------------------------------------------- a row and its item
+        So a duplicate costs one request, and no read. None: there is no such row.
+        """
+        expression = "SET " + ", ".join(f"{name} = {value}" for name, value in sets.items())
+        expression += f" REMOVE {', '.join(removes)}" if removes else ""
+        used = {**(names or {}), **({"#state": "state"} if "#state" in expression + condition else {})}
+        try:
+            answer = self.client.update_item(
+                TableName=self.table,
+                Key=to_item({"order_id": order_id}),
+                UpdateExpression=expression,
+                ConditionExpression=condition,
+                **({"ExpressionAttributeNames": used} if used else {}),  # type: ignore[arg-type]  # One argument.
+                ExpressionAttributeValues=expression_values(**values),
+                ReturnValues="ALL_NEW",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+        except self.client.exceptions.ConditionalCheckFailedException as refused:
+            item: Any = refused.response.get("Item")
+            return False, payment_of(item) if item else None
+        return True, payment_of(answer["Attributes"])
 
 
-def attempt_names(attempt: int) -> dict[str, str]:
-    """The attributes that each attempt has of its own, so that a later message cannot change them."""
-    return {"#method": f"payment_method_{attempt}", "#attempt_claimed_at": f"attempt_claimed_at_{attempt}"}
+# ---------------------------------------------------------------- what a write sets
+
+_CLAIM = {
+    "#state": ":pending",
+    "lease_owner": ":owner",
+    "lease_expires_at": ":lease_expires_at",
+    "claimed_at": ":now",
+    # As with every outcome (next_revision): consumers may have seen a row that was lost.
+    "revision": "if_not_exists(revision, :now) + :one",
+    # The row that was claimed last is visited last.
+    "unfinished_shard": ":shard",
+    "unfinished_claimed_at": ":now",
+}
+_FIRST = {
+    "cancel_requested_at": ":now",
+    "attempt": ":attempt",
+    "lease_expires_at": ":zero",
+    "claimed_at": ":now",
+    "unfinished_shard": ":shard",
+    "unfinished_claimed_at": ":now",
+}
+_METHOD = {"#method": "if_not_exists(#method, :method)"}
+"""One attribute for each attempt, so that a later message cannot change it."""
+
+
+def _method_of(attempt: int) -> str:
+    return f"payment_method_{attempt}"
+
+
+def _frozen(request: FrozenRequest, correlation_id: str) -> dict[str, str]:
+    """What the first write freezes, and no later one changes."""
+    return {name: f"if_not_exists({name}, :{name})" for name in _values(request, correlation_id)}
+
+
+def _values(request: FrozenRequest, correlation_id: str) -> dict[str, Any]:
+    values = {name: value for name, value in vars(request).items() if name != "order_id"}
+    return {**values, "correlation_id": correlation_id}
+
+
+def _lease(order_id: str, owner: str, now: int, lease_seconds: int) -> dict[str, Any]:
+    """The values of _CLAIM."""
+    lease = {"owner": owner, "lease_expires_at": now + lease_seconds, "now": now, "one": 1}
+    return {**lease, "shard": shard_of(order_id)}
+
+
+def _split(changes: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The attributes to set, with their values' names; and those to remove."""
+    sets = {"#state" if name == "state" else name: f":{name}" for name, value in changes.items() if value is not None}
+    return sets, tuple(name for name, value in changes.items() if value is None)
+
+
+def final_changes(final: Finalize, now: int) -> dict[str, Any]:
+    """What a final state writes. REQUIRES_ACTION stays in the index of unfinished rows, and does not expire."""
+    changes: dict[str, Any] = {
+        "state": final.state,
+        "finalized_at": now,
+        "reason": final.reason,
+        "lease_owner": None,
+        "lease_expires_at": 0,
+    }
+    if final.intent:
+        changes["payment_intent_id"] = final.intent.payment_intent_id
+    if final.intent and final.state is PaymentState.SUCCEEDED:
+        changes |= after_charge(final.intent)
+    if final.state is not PaymentState.REQUIRES_ACTION:
+        changes |= {"expires_at": now + RETENTION_SECONDS, **dict.fromkeys(_INDEX_KEYS)}
+    return changes
+
+
+def after_charge(intent: StripeIntent) -> dict[str, Any]:
+    """The attributes of refunds and of the newest dispute of a PaymentIntent that succeeded."""
+    refunded: dict[str, Any] = {"amount_refunded_minor": intent.amount_refunded_minor}
+    if intent.dispute is None:
+        # Nobody has asked, unless Stripe says that there is one: what the row knows stays.
+        return refunded
+    return {**refunded, "dispute_id": intent.dispute.dispute_id, "dispute_status": intent.dispute.status}
+
+
+def next_revision(row: Payment, now: int) -> int:
+    """The revision of the next write: with an outcome at least the present time, in epoch seconds.
+
+    So it is higher than each that consumers have seen, even if the row was lost, or is a restored, older one.
+    """
+    return max(row.revision + 1, now)
 
 
 def payment_of(item: Mapping[str, Any]) -> Payment:
     """The item as a Payment; the fields of its request are attributes of the item."""
     values = from_item(item)
-    names = attempt_names(values["attempt"])
-    # A recovered row has no attempt of its own.
-    of_attempt = {
-        "payment_method": values.get(names["#method"], ""),
-        "attempt_claimed_at": values.get(names["#attempt_claimed_at"], values["claimed_at"]),
-    }
-    return object_of(Payment, {**values, **of_attempt, "request": values})
+    # A recovered row has no payment method.
+    method = values.get(_method_of(values["attempt"]), "")
+    return object_of(Payment, {**values, "payment_method": method, "request": values})
 
 
-def _attributes_of(after: AfterCharge) -> dict[str, Any]:
-    """The attributes of refunds, disputes and suspicion; None for those that say nothing of it."""
-    return {
-        "amount_refunded_minor": after.amount_refunded_minor,
-        "disputes": after.disputes or None,
-        "dispute_status": status_of(after.disputes),
-        "fraud_suspicion": after.fraud_suspicion or None,
-    }
-
-
-def _key(order_id: str) -> dict[str, str]:
-    return {"order_id": order_id}
-
-
-def _lease(order_id: str, owner: str, now: int, lease_seconds: int) -> dict[str, Any]:
-    """The values of _EVERY_CLAIM_SETS."""
-    return {
-        "owner": owner,
-        "lease_expires_at": now + lease_seconds,
-        "now": now,
-        "shard": shard_of(order_id),
-        "one": 1,
-    }
-
-
-def why_not_claimed(payment: Payment, attempt: int) -> HeldByAnother | AlreadyEnded[Payment] | Superseded[Payment]:
-    """Why the row cannot be claimed for this attempt; if another worker holds it, until when."""
-    if payment.state in CLOSED_STATES:
-        return AlreadyEnded(payment)
-    if attempt < payment.attempt:
-        return Superseded(payment)
-    if attempt == payment.attempt and payment.state is not PaymentState.PENDING:
-        return AlreadyEnded(payment)
-    return HeldByAnother(payment.lease_expires_at, payment)
+def _why_not_claimed(row: Payment, attempt: int) -> HeldByAnother | AlreadyEnded | Superseded:
+    if row.state in FINAL:
+        return AlreadyEnded(row)
+    if attempt < row.attempt:
+        return Superseded(row)
+    if attempt == row.attempt and row.state is not PaymentState.PENDING:
+        return AlreadyEnded(row)
+    return HeldByAnother(row.lease_expires_at, row)

@@ -4,21 +4,24 @@ import time
 
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.instruments import Instruments
-from onecharge.payments.placed_again import LookUpPlacedBefore, PlacedAgain
+from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.refund_rows import RefundStore
+from onecharge.payments.refund_tools import RefundTools
 from onecharge.payments.stripe_client import StripeAccount
-from onecharge.payments.stripe_gateway import WINDOW_PARTS, StripeGateway
+from onecharge.payments.stripe_events import StripeEvent
+from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.stripe_rate import StripeRate, share
+from onecharge.payments.sync import sync
+from onecharge.payments.sync_refund import sync_refund
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore
-from onecharge.runtime.parallel import Threads
 from onecharge.runtime.parts import Parts, part
 from onecharge.runtime.secrets import Secret
 
 
-class StripeParts(Parts):
-    """What reads payments, and asks Stripe."""
+class PaymentParts(Parts):
+    """What the payment service's functions are made of. template.yaml calls its variables PaymentVariables."""
 
     @part
     def bounds(self) -> TimeBounds:
@@ -32,19 +35,10 @@ class StripeParts(Parts):
     def stripe(self) -> StripeAccount:
         secret = Secret(self.secretsmanager, self.environment["STRIPE_SECRET_ARN"])
         api_base = self.environment["STRIPE_API_BASE"]
-        return StripeAccount(secret, api_base=api_base, bounds=self.bounds, count=self.counts)
-
-
-class PaymentParts(StripeParts):
-    """What charges, refunds or reconciles. template.yaml calls its environment variables PaymentVariables."""
-
-    @part
-    def instruments(self) -> Instruments:
-        return Instruments(time.time, self.logger, self.counts)
-
-    @part
-    def refunds(self) -> RefundStore:
-        return RefundStore(self.dynamodb, self.environment["REFUNDS_TABLE"])
+        must_be_live = self.environment["PROFILE"] == "live"
+        return StripeAccount(
+            secret, api_base=api_base, bounds=self.bounds, must_be_live=must_be_live, count=self.counts
+        )
 
     @part
     def rate(self) -> StripeRate:
@@ -53,39 +47,60 @@ class PaymentParts(StripeParts):
         return StripeRate(share(float(per_second), int(workers)))
 
     @part
-    def lookups(self) -> Threads:
-        """All lookups share the threads, as they share Stripe's limit."""
-        return Threads(WINDOW_PARTS)
+    def refunds(self) -> RefundStore:
+        return RefundStore(self.dynamodb, self.environment["REFUNDS_TABLE"])
 
     @part
-    def look_up_placed_before(self) -> LookUpPlacedBefore:
-        return LookUpPlacedBefore(self.checkpoints(PlacedAgain))
+    def shop(self) -> str:
+        return self.environment["SHOP"]
 
     @part
-    def terms_version(self) -> int:
-        return int(self.environment["TERMS_VERSION"])
+    def state_table(self) -> str:
+        return self.environment["PAYMENTS_STATE_TABLE"]
 
     @part
     def requires_action_seconds(self) -> int:
         return int(self.environment["REQUIRES_ACTION_SECONDS"])
 
+    def payment_intents(self) -> PaymentIntents:
+        """Stripe, with its key as it is now. Raises SecretUnavailable."""
+        return PaymentIntents(self.stripe.client(), self.shop)
+
     def checkpoints[C: Checkpoint](self, checkpoint: type[C]) -> CheckpointStore[C]:
         """The service's State table, for checkpoints of this class."""
-        return CheckpointStore(self.dynamodb, self.environment["PAYMENTS_STATE_TABLE"], checkpoint)
+        return CheckpointStore(self.dynamodb, self.state_table, checkpoint)
 
     def tools(self) -> Tools:
-        """What one delivery, event or row is worked on with, until its deadline: with the Stripe key as it is now.
+        """What one delivery, event or row is worked on with, until its deadline.
 
         Raises SecretUnavailable: the key cannot be read: an outage, counted as an alarm.
         """
         return Tools(
             payments=self.payments,
-            refunds=self.refunds,
-            stripe=StripeGateway(self.stripe.client(), parallel=self.lookups, terms_version=self.terms_version),
-            instruments=self.instruments,
+            stripe=self.payment_intents(),
             rate=self.rate,
+            clock=time.time,
+            logger=self.logger,
+            count=self.counts,
             lease_seconds=self.bounds.lease_seconds,
-            deadline=self.bounds.deadline(self.instruments.clock()),
-            look_up_placed_before=self.look_up_placed_before,
+            deadline=self.bounds.deadline(time.time()),
             requires_action_seconds=self.requires_action_seconds,
         )
+
+    def refund_tools(self) -> RefundTools:
+        """The same for a refund. Raises SecretUnavailable."""
+        return RefundTools(
+            payments=self.payments,
+            refunds=self.refunds,
+            stripe=StripeGateway(self.stripe.client()),
+            instruments=Instruments(time.time, self.logger, self.counts),
+            rate=self.rate,
+            lease_seconds=self.bounds.lease_seconds,
+            deadline=self.bounds.deadline(time.time()),
+        )
+
+    def apply(self, event: StripeEvent) -> None:
+        """Make our rows say what Stripe says after this event. Raises sync.OUTAGES."""
+        order_id = sync(event, self.tools())
+        if order_id is not None and event.refund is not None:
+            sync_refund(order_id, event, event.refund, self.refund_tools())

@@ -21,17 +21,17 @@ from onecharge.payments.refund_rules import (
     StripeRefund,
     decide,
 )
+from onecharge.payments.refund_tools import RefundTools
 from onecharge.payments.rows import ReleaseLease
 from onecharge.payments.stripe_gateway import StripeResponse
 from onecharge.payments.stripe_responses import Failure, LookupInconclusive, ResponseKind
-from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 
 KEYS_MAX = 4
 """Keys that one delivery uses: mostly one, and two after a refusal that Stripe has stored."""
 
 
-def refund(row: Refund, tools: Tools) -> FinalizeRefund:
+def refund(row: Refund, tools: RefundTools) -> FinalizeRefund:
     """Refund a claimed row once; returns what to finalize it as.
 
     Raises:
@@ -70,7 +70,7 @@ def refund(row: Refund, tools: Tools) -> FinalizeRefund:
 # ---------------------------------------------------------------- its steps
 
 
-def look_up(row: Refund, tools: Tools) -> list[StripeRefund]:
+def look_up(row: Refund, tools: RefundTools) -> list[StripeRefund]:
     """Stripe's refunds of this id. Raises ReleaseLease if they cannot be read, or not all."""
     tools.require_time()
     try:
@@ -79,7 +79,7 @@ def look_up(row: Refund, tools: Tools) -> list[StripeRefund]:
         raise ReleaseLease("lookup inconclusive", alarm=cause_of_error(error)) from error
 
 
-def send(row: Refund, tools: Tools) -> StripeResponse[StripeRefund]:
+def send(row: Refund, tools: RefundTools) -> StripeResponse:
     """Create the refund, under the key of the row's number."""
     tools.wait_for_token(tools.rate.refunds.take)
     response = tools.stripe.create_refund(row.request, row.key_number)

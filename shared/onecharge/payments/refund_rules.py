@@ -39,19 +39,19 @@ request again, and Stripe refuses it for the same reason, unless money became av
 was refunded by hand. Then it is made after all, and the row says so.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Self
 
 from onecharge.contract.refunds import RefundRequested, RefundState
 from onecharge.payments.answers import ANSWERS, Action
 from onecharge.payments.stripe_responses import Failure, ResponseKind
-from onecharge.payments.time_bounds import LOOKUP_AGE_SECONDS, OVERDUE_SECONDS, REFUSED_SECONDS
+from onecharge.payments.time_bounds import OVERDUE_SECONDS
 from onecharge.runtime.alarms import Cause
 
-LATER_KEYS_SECONDS = LOOKUP_AGE_SECONDS
-"""How long after the request a later key may be used: until then Stripe has forgotten none."""
+LATER_KEYS_SECONDS = 22 * 3600
+"""How long after the request a later key may be used: until then Stripe has forgotten none. It may remove a key after
+24 hours (Stripe documentation, "Idempotent requests"); each of two clocks may be an hour wrong."""
 
 FIRST_KEY_AGAIN_SECONDS = 47 * 3600
 """From when on the first key is used again: 22 hours, one for the last worker, and 23 in which Stripe may still execute
@@ -59,6 +59,9 @@ what that worker sent, with one hour for the clocks."""
 
 SPENT_KEY_SECONDS = 24 * 3600
 """How long a refund whose key is spent is looked up before it is NEEDS_REVIEW: Stripe may still execute it."""
+
+REFUSED_SECONDS = 3600
+"""How long a request that Stripe refuses as invalid is retried before it is NEEDS_REVIEW."""
 
 # ---------------------------------------------------------------- what is stored
 
@@ -99,8 +102,6 @@ class FrozenRefund:
 class Refund:
     """One row of the payment service's Refunds table."""
 
-    subject: ClassVar[str] = "Refund"
-
     request: FrozenRefund
     state: RefundState
     lease_owner: str | None = None
@@ -123,8 +124,6 @@ class Refund:
     """Why Stripe has not sent the money yet, if it says so; only with SUCCEEDED."""
     finalized_at: int | None = None
     last_emitted_at: int | None = None
-    is_internal: bool = False
-    """The payment service's own refund, unknown to the order service: its outcome is not published."""
     correlation_id: str = ""
 
     @property
@@ -145,8 +144,8 @@ class Refund:
         return now - self.request.requested_at >= OVERDUE_SECONDS
 
     def may_use_later_keys(self, now: float) -> bool:
-        """Whether Stripe still has all keys of this refund. (Each request of an internal one has a time of its own.)"""
-        return not self.is_internal and now - self.request.requested_at < LATER_KEYS_SECONDS
+        """Whether Stripe still has all keys of this refund."""
+        return now - self.request.requested_at < LATER_KEYS_SECONDS
 
     def may_use_first_key(self, now: float) -> bool:
         """Whether no request under a later key can be executed any more, or none was ever sent."""
@@ -167,12 +166,6 @@ class Refund:
             "correlation_id": self.correlation_id,
             "payment_intent_id": self.request.payment_intent_id,
         }
-
-
-def refund_id_of_canceled_order(order_id: str, payment_intent_id: str) -> str:
-    """The one refund of a PaymentIntent that succeeded although its order is canceled."""
-    derived_from = f"{order_id}:{payment_intent_id}:charged although canceled"
-    return "rfd_" + hashlib.sha256(derived_from.encode()).hexdigest()[:32]
 
 
 # ---------------------------------------------------------------- what Stripe shows
@@ -259,7 +252,7 @@ def decide(
             return FinalizeRefund(RefundState.NEEDS_REVIEW, code="several refunds of one id", alarm=Cause.MONEY_DIFFERS)
     if failure is not None:
         return _decide_after_failure(refund, failure, now)
-    is_forgotten = refund.unanswered_at is not None and now - refund.unanswered_at >= LOOKUP_AGE_SECONDS
+    is_forgotten = refund.unanswered_at is not None and now - refund.unanswered_at >= LATER_KEYS_SECONDS
     if refund.sending_stopped_at is not None or is_forgotten:
         return _wait_or_review(refund, "sending_stopped_at", SPENT_KEY_SECONDS, now)
     if refund.may_use_first_key(now):

@@ -1,34 +1,167 @@
-"""Rows that one worker at a time works on, by a lease: what the stores of payments and refunds share.
+"""What the Payments table stores: one row for each order, the current attempt to pay it, and what became of it.
 
           claim                                  finalize, or release
-unclaimed ──┤════════════ lease ═════════════════├──► unclaimed
+PENDING ────┤════════════ lease ═════════════════├──► SUCCEEDED │ DECLINED │ REQUIRES_ACTION │ CANCELED
             └ crashed worker: the lease expires, and the next delivery claims the row as another owner
-
-Each claim draws its lease owner at random: a worker that lost its lease is never mistaken for the one that holds it,
-even if the row was deleted and created again. The lease keeps workers apart; that a charge happens once does not
-rest on it.
 """
 
-import secrets
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
-from onecharge.payments.charge_rules import Finalize, FrozenRequest, Payment
-from onecharge.payments.refund_rules import FinalizeRefund, FrozenRefund, Refund
+from onecharge.contract.events import OrderPlaced
+from onecharge.contract.states import PaymentState
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.dynamodb import expression_values, set_expression, to_item
 
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
+FINAL = (PaymentState.SUCCEEDED, PaymentState.CANCELED)
+"""No attempt follows. The other states are UNPAID: the payment can still be charged, and still be canceled."""
 
-PENDING = "PENDING"
-"""How PaymentState and RefundState both spell it: the only state in which a worker has something to do."""
+UNPAID = (PaymentState.PENDING, PaymentState.DECLINED, PaymentState.REQUIRES_ACTION)
 
-ROW_IS_NEW = "attribute_not_exists(order_id)"
-LEASE_IS_FREE = "lease_expires_at <= :now"
-_IS_OWNER = "lease_owner = :ours AND #state = :pending"
+
+@dataclass(frozen=True)
+class FrozenRequest:
+    """What is charged, frozen by the first claim: no later message or deployment changes it."""
+
+    order_id: str
+    amount_minor: int
+    currency: str
+    customer_id: str
+    placed_at: int
+    """When the order was placed; epoch seconds."""
+
+    @classmethod
+    def of(cls, order: OrderPlaced) -> Self:
+        placed_at = int(order.placed_at.timestamp())
+        return cls(order.order_id, order.amount_minor, order.currency, order.customer_id, placed_at)
+
+
+OTHER_PARAMETERS = "Stripe knows the key with other parameters"
+"""A PaymentIntent may exist that no key leads to: of the order as it was before it was lost, say."""
+KEYS_USED_UP = "every key of the window replays a failure"
+
+
+class Dispute(NamedTuple):
+    """A charge's newest dispute."""
+
+    dispute_id: str
+    status: str
+
+    @property
+    def needs_response(self) -> bool:
+        """Whether Stripe waits for evidence: of a dispute, of an inquiry before one, or of an appeal."""
+        return self.status.endswith("needs_response")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payment:
+    """One row of the Payments table."""
+
+    request: FrozenRequest
+    attempt: int
+    payment_method: str
+    """The current attempt's; "" if the row was written again after a loss."""
+    state: PaymentState
+    payment_intent_id: str | None = None
+    released_at: int | None = None
+    """When an operator let a PaymentIntent be created once more; epoch seconds, by Stripe's clock."""
+    cancel_requested_at: int | None = None
+    """Every later claim cancels and never confirms. The present owner may still confirm: Stripe decides that race."""
+    held_because: str | None = None
+    """Why nothing is created any more although the window is open: OTHER_PARAMETERS or KEYS_USED_UP."""
+    lease_owner: str | None = None
+    lease_expires_at: int = 0
+    revision: int = 0
+    """Grows with every write."""
+    claimed_at: int = 0
+    finalized_at: int | None = None
+    last_emitted_at: int | None = None
+    held_alarmed_at: int | None = None
+    """When reconcile last raised the alarm that an operator has to release the order."""
+    reason: str | None = None
+    """Finalize.reason of the last final state."""
+    amount_refunded_minor: int = 0
+    dispute_id: str | None = None
+    dispute_status: str | None = None
+    correlation_id: str = ""
+
+    def create_key(self, shop: str, number: int) -> str:
+        """An idempotency key of the row's window: a release begins another window, with other keys."""
+        return f"{shop}:{self.request.order_id}:{self.released_at or 0}:{number}"
+
+    def confirm_key(self, shop: str) -> str:
+        """The one idempotency key of this attempt and PaymentIntent."""
+        return f"{shop}:{self.request.order_id}:{self.attempt}:{self.payment_intent_id}"
+
+    @property
+    def dispute(self) -> Dispute | None:
+        return Dispute(self.dispute_id, self.dispute_status or "") if self.dispute_id else None
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """What every log line about the row carries."""
+        return {
+            "order_id": self.request.order_id,
+            "attempt": self.attempt,
+            "correlation_id": self.correlation_id,
+            "payment_intent_id": self.payment_intent_id,
+        }
+
+    @property
+    def shown(self) -> dict[str, object]:
+        """The row in a log line: what decides about claims and writes."""
+        fields: dict[str, object] = {
+            "state": self.state,
+            "attempt": self.attempt,
+            "revision": self.revision,
+            "lease_owner": self.lease_owner,
+            "lease_expires_at": self.lease_expires_at,
+            "finalized_at": self.finalized_at,
+            "payment_intent_id": self.payment_intent_id,
+            "released_at": self.released_at,
+            "cancel_requested_at": self.cancel_requested_at,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+# ---------------------------------------------------------------- the results of a claim
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """The row is ours until its lease expires."""
+
+    row: Payment
+
+
+@dataclass(frozen=True)
+class HeldByAnother:
+    """Another delivery has the lease until then, in epoch seconds."""
+
+    lease_expires_at: int
+    row: Payment | None = None
+    """As it refused the claim; None if it was lost meanwhile."""
+
+
+@dataclass(frozen=True)
+class AlreadyEnded:
+    """The attempt has ended: this delivery is a duplicate."""
+
+    row: Payment
+
+
+@dataclass(frozen=True)
+class Superseded:
+    """A later attempt has taken the row over."""
+
+    row: Payment
+
+
+type Claim = Claimed | HeldByAnother | AlreadyEnded | Superseded
+
+
+class WriteRefused(Exception):
+    """Nothing was written: another worker has the row or has finalized it, or it is to be canceled."""
 
 
 class ReleaseLease(Exception):
@@ -44,234 +177,5 @@ class ReleaseLease(Exception):
         self.why, self.alarm, self.kept = why, alarm, kept or {}
 
 
-class WriteRefused(Exception):
-    """Nothing was written: another worker has claimed the row since, or it was finalized.
-
-    PaymentStore.finalize also raises it if a cancellation was requested meanwhile.
-    """
-
-
-class NoSuchRow(Exception):
-    """The write was refused because there is no such row."""
-
-
-type LeasedRow = Payment | Refund
-type Outcome = Finalize | FinalizeRefund
-"""What a row is finalized as."""
-
-
-# ---------------------------------------------------------------- the results of a claim
-
-
-@dataclass(frozen=True)
-class Claimed[Row]:
-    """The row is ours until its lease expires."""
-
-    row: Row
-
-
-@dataclass(frozen=True)
-class HeldByAnother:
-    """Another delivery of the same order or refund holds the row until then, in epoch seconds."""
-
-    lease_expires_at: int
-    row: LeasedRow | None = field(default=None, compare=False)
-    """As it was when it refused the claim; None if it was lost meanwhile."""
-
-
-@dataclass(frozen=True)
-class AlreadyEnded[Row]:
-    """The attempt, or the refund, has ended: this delivery is a duplicate."""
-
-    row: Row
-
-
-@dataclass(frozen=True)
-class Superseded[Row]:
-    """A later attempt has taken the row over: this message is stale. Never the result for a refund."""
-
-    row: Row
-
-
-type Claim[Row] = Claimed[Row] | HeldByAnother | AlreadyEnded[Row] | Superseded[Row]
-
-
-def next_revision(row: LeasedRow, now: int) -> int:
-    """The revision of the next write: at least its time, in epoch seconds.
-
-    So it is higher than each that consumers have seen, even if the row was lost, or is a restored, older one.
-    """
-    return max(row.revision + 1, now)
-
-
-def new_lease_owner() -> str:
-    """A name for one claim of one worker."""
-    return secrets.token_hex(8)
-
-
-# ---------------------------------------------------------------- the table
-
-
-@dataclass(frozen=True)
-class Changes:
-    """What one write changes."""
-
-    sets: Mapping[str, str] = field(default_factory=dict)
-    """Each attribute and its new value, as an update expression has them."""
-    values: Mapping[str, Any] = field(default_factory=dict)
-    """The expression's values, by their names without the colon."""
-    removes: Sequence[str] = ()
-
-    @classmethod
-    def to(cls, values: Mapping[str, Any], *, removes: Sequence[str] = ()) -> Self:
-        """Each attribute gets its value; one whose value is None stays as it is."""
-        given = {name: value for name, value in values.items() if value is not None}
-        return cls({"#state" if name == "state" else name: f":{name}" for name in given}, given, removes)
-
-    @classmethod
-    def to_exactly(cls, values: Mapping[str, Any]) -> Self:
-        """Each attribute gets its value; one whose value is None is removed."""
-        return cls.to(values, removes=[name for name, value in values.items() if value is None])
-
-    def __or__(self, more: Self) -> Self:
-        """Both in one write."""
-        sets, values = {**self.sets, **more.sets}, {**self.values, **more.values}
-        return replace(self, sets=sets, values=values, removes=(*self.removes, *more.removes))
-
-    @property
-    def expression(self) -> str:
-        """The update expression."""
-        return set_expression(self.sets) + (f" REMOVE {', '.join(self.removes)}" if self.removes else "")
-
-
-@dataclass(frozen=True)
-class LeasedTable[Row: LeasedRow, Final: Outcome](ABC):
-    """A table of such rows through botocore's client. Every method makes exactly one request."""
-
-    client: "DynamoDBClient"
-    table: str
-
-    @abstractmethod
-    def _row_of(self, item: Mapping[str, Any]) -> Row:
-        """An item as the row that it is."""
-
-    @abstractmethod
-    def _final_changes(self, final: Final, now: int) -> Changes:
-        """What finalizing writes."""
-
-    # ------------------------------------------------------------ as the lease owner
-
-    def release_lease(self, row: Row, **kept: str | int) -> Row:
-        """End the lease early, so that the next delivery need not wait for it; returns the row. Raises WriteRefused.
-
-        Args:
-            kept: attributes to write with it, such as Stripe's error message.
-        """
-        return self._write_as_owner(row, released(kept))
-
-    def finalize(self, row: Row, final: Final, *, now: int) -> Row:
-        """Write the final state, and release the lease. Raises WriteRefused."""
-        return self._write_as_owner(row, self._final_changes(final, now), now=now)
-
-    def _write_as_owner(self, row: Row, changes: Changes, *, condition: str = "", now: int = 0) -> Row:
-        """Change the row as its lease owner; returns it after the write. Raises WriteRefused.
-
-        Args:
-            now: of a write that emits an outcome.
-        """
-        # A request to cancel may have moved the revision on since the row was read.
-        changes |= Changes({"revision": "revision + :step"}, {"step": next_revision(row, now) - row.revision})
-        try:
-            answer = self.client.update_item(
-                TableName=self.table,
-                Key=to_item(row.key),
-                UpdateExpression=changes.expression,
-                ConditionExpression=_IS_OWNER + (f" AND {condition}" if condition else ""),
-                ExpressionAttributeNames={"#state": "state"},
-                ExpressionAttributeValues=expression_values(
-                    **changes.values, pending=PENDING, ours=row.lease_owner or "nobody"
-                ),
-                ReturnValues="ALL_NEW",
-            )
-        except self.client.exceptions.ConditionalCheckFailedException as refused:
-            raise WriteRefused from refused
-        return self._row_of(answer["Attributes"])
-
-    # ------------------------------------------------------------ on the revision that was read
-
-    def finalize_if_unchanged(self, row: Row, final: Final, *, now: int) -> bool:
-        """Write what Stripe says, whoever holds the row; False if the row has changed since it was read."""
-        return self._write_if_unchanged(row, self._final_changes(final, now), now=now)
-
-    def reemit_outcome(self, row: Row, *, now: int) -> bool:
-        """Make the table's stream carry the row once more; False if the row has changed since it was read."""
-        return self._write_if_unchanged(row, Changes.to({"last_emitted_at": now}), now=now)
-
-    def _write_if_unchanged(self, row: Row, changes: Changes, *, now: int, condition: str = "") -> bool:
-        changes |= Changes({"revision": ":next"}, {"next": next_revision(row, now)})
-        names = {"#state": "state"} if "#state" in changes.sets or "#state" in condition else {}
-        try:
-            self.client.update_item(
-                TableName=self.table,
-                Key=to_item(row.key),
-                UpdateExpression=changes.expression,
-                ConditionExpression="revision = :revision" + (f" AND {condition}" if condition else ""),
-                ExpressionAttributeValues=expression_values(**changes.values, revision=row.revision),
-                **({"ExpressionAttributeNames": names} if names else {}),  # type: ignore[arg-type]  # One argument.
-            )
-        except self.client.exceptions.ConditionalCheckFailedException:
-            return False
-        return True
-
-    # ------------------------------------------------------------ requests that both stores make
-
-    def _read(self, key: Mapping[str, Any]) -> Row | None:
-        answer = self.client.get_item(TableName=self.table, Key=to_item(key), ConsistentRead=True)
-        return self._row_of(answer["Item"]) if "Item" in answer else None
-
-    def _put_new(self, item: Mapping[str, Any]) -> bool:
-        """Put the item if the table has none of its key; False if it has."""
-        try:
-            self.client.put_item(TableName=self.table, Item=to_item(item), ConditionExpression=ROW_IS_NEW)
-        except self.client.exceptions.ConditionalCheckFailedException:
-            return False
-        return True
-
-    def _update_if(
-        self, key: Mapping[str, Any], changes: Changes, *, condition: str, names: Mapping[str, str] | None = None
-    ) -> tuple[bool, Row]:
-        """One conditional write: whether it was made, and the row after it, or as it was if it was refused.
-
-        So a duplicate costs one request, and no read. Raises NoSuchRow.
-        """
-        used = {**(names or {}), **({"#state": "state"} if "#state" in condition else {})}
-        try:
-            answer = self.client.update_item(
-                TableName=self.table,
-                Key=to_item(key),
-                UpdateExpression=changes.expression,
-                ConditionExpression=condition,
-                **({"ExpressionAttributeNames": used} if used else {}),  # type: ignore[arg-type]  # One argument.
-                ExpressionAttributeValues=expression_values(**changes.values),
-                ReturnValues="ALL_NEW",
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
-        except self.client.exceptions.ConditionalCheckFailedException as refused:
-            if "Item" not in refused.response:
-                raise NoSuchRow from refused
-            row = self._row_of(refused.response["Item"])  # type: ignore[typeddict-item]  # with ALL_OLD
-            # boto3 repeats a request whose answer was lost: the claim that refuses this one may be this one.
-            return row.lease_owner is not None and row.lease_owner == changes.values.get("owner"), row
-        return True, self._row_of(answer["Attributes"])
-
-
-def frozen(request: FrozenRequest | FrozenRefund, correlation_id: str) -> Changes:
-    """What the first claim writes, and no later one changes: each field of the request is an attribute of the row."""
-    values = {name: value for name, value in vars(request).items() if name not in ("order_id", "refund_id")}
-    values["correlation_id"] = correlation_id
-    return Changes({name: f"if_not_exists({name}, :{name})" for name in values}, values)
-
-
-def released(kept: Mapping[str, str | int]) -> Changes:
-    """What releasing a lease writes, with what is to be kept."""
-    return Changes.to({"lease_expires_at": 0, **kept}, removes=["lease_owner"])
+class Held(ReleaseLease):
+    """No PaymentIntent is created any more: the row waits for an operator's `release`, and its message is deleted."""

@@ -115,9 +115,10 @@ class StripeAccount:
         *,
         api_base: str,
         bounds: TimeBounds,
+        must_be_live: bool = False,
         count: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._secret, self._count = secret, count
+        self._secret, self._must_be_live, self._count = secret, must_be_live, count
         client_for = partial(
             stripe_client, api_base=api_base, bounds=bounds, is_replaced=self._is_replaced, count=count
         )
@@ -145,6 +146,9 @@ class StripeAccount:
         key = self._secret.current()
         if not _API_KEY.fullmatch(key):
             raise SecretUnavailable("not an API key")
+        if self._must_be_live and LIVE_KEY not in key:
+            # A test card would pay an order, and no money would move.
+            raise SecretUnavailable("not an API key of live mode")
         return key
 
     def _is_replaced(self, api_key: str) -> bool:

@@ -1,7 +1,6 @@
 """Stripe's events, parsed alike whether a webhook delivers them or a scheduled run lists them.
 
-An event is a hint: it may come late, several times, out of order or never. Its type only says which PaymentIntent to
-look at, and what the event itself shows of it; sync.py says what follows.
+An event is a hint: its type only says which PaymentIntent to look at, and what the event itself shows of it.
 Source: Stripe documentation, "Types of events", "Connect webhooks", "List all events".
 """
 
@@ -12,9 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import stripe
 
+from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.payments.charge_rules import StripeIntent
+from onecharge.payments.payment_intents import metadata_of, read_intent
 from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.stripe_objects import id_of, order_id_of, read_intent, read_refund
+from onecharge.payments.stripe_objects import read_refund
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _PAGE_SIZE = 100
 _REQUIRES_ACTION = "payment_intent.requires_action"
-_WARNING = "radar.early_fraud_warning.created"
 EVENT_TYPES = (
     "payment_intent.succeeded",
     "payment_intent.payment_failed",
@@ -33,9 +33,6 @@ EVENT_TYPES = (
     "charge.dispute.created",
     "charge.dispute.updated",
     "charge.dispute.closed",
-    _WARNING,
-    "review.opened",
-    "review.closed",
     "refund.updated",
     "refund.failed",
 )
@@ -56,61 +53,40 @@ class EventDeferred(Exception):
     """The event cannot be applied now: Stripe sends it again, or the scheduled run reads it again.
 
     Args:
-        cause: why this does not resolve by itself, if so.
+        alarm: why this does not resolve by itself, if so.
     """
 
-    def __init__(self, why: str, *, cause: Cause | None = None) -> None:
+    def __init__(self, why: str, *, alarm: Cause | None = None) -> None:
         super().__init__(why)
-        self.cause = cause
-
-
-class RowChanged(EventDeferred):
-    """Another worker has written the row since it was read: it is compared again."""
-
-
-TRIES = 3
-"""How often a row is compared that others keep writing, before the event is deferred."""
-
-
-# ---------------------------------------------------------------- what an event says
+        self.alarm = alarm
 
 
 @dataclass(frozen=True, kw_only=True)
 class StripeEvent:
-    """An event about one of our payments, or about a charge that may be one."""
+    """An event about a PaymentIntent, which may be another shop's."""
 
     event_id: str
     type: str
     created: int
     """Epoch seconds."""
-    order_id: str | None
-    """None if the event's object does not name it."""
-    payment_intent_id: str | None
+    payment_intent_id: str
+    shop: str = ""
+    order_id: str | None = None
+    """Whose the event's object says it is; None if it does not: a dispute, or a refund that a person made."""
     intent: StripeIntent | None = None
     """The PaymentIntent, if the event is one of it: as it was when Stripe created the event."""
-    refund: StripeRefund | None = None
-    """The refund, if the event is one of it."""
     amount_refunded_minor: int | None = None
     """The charge's refunds so far, if the event says so."""
+    refund: StripeRefund | None = None
+    """The refund, if the event is one of it."""
 
     @property
-    def is_warning(self) -> bool:
-        """Whether the card's issuer warns of the charge."""
-        return self.type == _WARNING
-
-    @property
-    def is_about_fraud(self) -> bool:
-        """The same, or Stripe has opened or closed the charge's review."""
-        return self.is_warning or self.type.startswith("review.")
-
-    @property
-    def is_about_doubts(self) -> bool:
-        """Whether the charge is disputed, or may be fraud."""
-        return self.is_about_fraud or self.type.startswith("charge.dispute.")
+    def is_of_dispute(self) -> bool:
+        return self.type.startswith("charge.dispute.")
 
 
 def parse_event(event: Any) -> StripeEvent | None:
-    """What an event says; None if its type, its account or its PaymentIntent is not ours.
+    """What an event says; None if its type or its account is not ours, or it is about no PaymentIntent.
 
     Args:
         event: a stripe.Event from Stripe's API, or from a webhook whose signature has been verified.
@@ -118,40 +94,36 @@ def parse_event(event: Any) -> StripeEvent | None:
     # `account` is a connected account's (Stripe documentation, "Connect webhooks").
     if event.type not in EVENT_TYPES or getattr(event, "account", None) is not None:
         return None
-    made, order_id = event.data.object, order_id_of(event.data.object)
-    is_of_intent = event.type.startswith("payment_intent.")
-    if is_of_intent and order_id is None:
+    made, is_of_intent = event.data.object, event.type.startswith("payment_intent.")
+    intent_id = made.id if is_of_intent else _id_of(getattr(made, "payment_intent", None))
+    if intent_id is None:
         return None
+    # Anyone may write a refund's or a dispute's metadata; a charge has its PaymentIntent's.
+    metadata = metadata_of(made) if is_of_intent or event.type == "charge.refunded" else {}
+    order_id = metadata.get("order_id", "")
+    is_of_order = re.match(ORDER_ID_PATTERN, order_id) is not None
     return StripeEvent(
         event_id=event.id,
         type=event.type,
         created=event.created,
-        order_id=order_id,
-        payment_intent_id=made.id if is_of_intent else id_of(getattr(made, "payment_intent", None)),
-        intent=read_intent(made) if is_of_intent else None,
-        refund=read_refund(made) if event.type.startswith("refund.") else None,
+        payment_intent_id=intent_id,
+        shop=metadata.get("shop", ""),
+        order_id=order_id if is_of_order else None,
+        intent=read_intent(made) if is_of_intent and is_of_order else None,
         amount_refunded_minor=made.amount_refunded if event.type == "charge.refunded" else None,
+        refund=read_refund(made) if event.type.startswith("refund.") else None,
     )
 
 
-# ---------------------------------------------------------------- Stripe's list of events
-
-
-@dataclass(frozen=True)
-class EventPage:
-    """Events, newest first. `next` is the cursor of the next page; None on the last one."""
-
-    events: list[StripeEvent]
-    next: str | None
-
-
-def list_events(client: stripe.StripeClient, *, since: int, until: int, after: str | None) -> EventPage:
-    """One page of the events that concern us, from `since` up to, not including, `until`.
+def list_events(
+    client: stripe.StripeClient, *, since: int, until: int, after: str | None
+) -> tuple[list[StripeEvent], str | None]:
+    """One page of the events that concern us, newest first, and the cursor of the next page; None on the last one.
 
     Stripe keeps events for 30 days.
 
     Args:
-        since, until: epoch seconds.
+        since, until: epoch seconds; `until` is not included.
         after: the cursor, which is the id of the previous page's last event.
     """
     parameters: EventListParams = {
@@ -163,12 +135,22 @@ def list_events(client: stripe.StripeClient, *, since: int, until: int, after: s
         parameters["starting_after"] = after
     page = client.v1.events.list(parameters)
     parsed = [parse_event(event) for event in page.data]
-    return EventPage([event for event in parsed if event], page.data[-1].id if page.has_more else None)
+    return [event for event in parsed if event], page.data[-1].id if page.has_more else None
 
 
-def retrieve_event(client: stripe.StripeClient, event_id: str) -> StripeEvent | None:
-    """The event, as `parse_event` reads it."""
-    return parse_event(client.v1.events.retrieve(event_id))
+def _id_of(expandable: Any) -> str | None:
+    """The id of an expandable field, whether Stripe sent the id or the expanded object."""
+    return expandable if expandable is None or isinstance(expandable, str) else str(expandable.id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconcileCheckpoint(Checkpoint):
+    """How far reconcile has come; operators see it, and set it back after a restore."""
+
+    job: ClassVar[str] = "reconcile"
+
+    since: int = 0
+    """Stripe's events before this time are applied; epoch seconds."""
 
 
 # ---------------------------------------------------------------- the newest event that was received

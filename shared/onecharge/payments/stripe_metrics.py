@@ -6,7 +6,7 @@ the order or object that it is about.
 
 import re
 from collections.abc import Mapping
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from aws_lambda_powertools.metrics import MetricUnit
 
@@ -38,8 +38,8 @@ def stripe_request(
         received: the response's, of which HTTP ignores the case; empty if there was none.
     """
     key = (sent or {}).get("Idempotency-Key")
-    # The order is named by our keys, and by the query of a search; else the path has the object's id.
-    order, stripe_object = _ORDER_ID.search(f"{key} {unquote(url)}"), _OBJECT_ID.search(urlsplit(url).path)
+    # Our keys name the order; else the path has the object's id.
+    order, stripe_object = _ORDER_ID.search(key or ""), _OBJECT_ID.search(urlsplit(url).path)
     about = {
         "stripe_request_id": received.get("request-id"),
         "idempotency_key": key,
@@ -60,7 +60,7 @@ def stripe_request(
 def endpoint_of(method: str, url: str) -> str:
     """The request's route, without ids and query: `POST /v1/payment_intents/{id}/confirm`."""
     version, *segments = urlsplit(url).path.strip("/").split("/")
-    if len(segments) > 1 and segments[1] != "search":
+    if len(segments) > 1:
         segments[1] = "{id}"
     return f"{method} /{'/'.join([version, *segments])}"
 

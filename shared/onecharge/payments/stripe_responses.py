@@ -5,7 +5,7 @@ What follows from each kind of response is in answers.py. Source: Stripe documen
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -21,22 +21,18 @@ _MESSAGE_LENGTH_MAX = 500
 
 
 class LookupInconclusive(Exception):
-    """Stripe has more to show than was read, or than time allowed: something of the order may be missing."""
+    """Stripe may have more refunds of a PaymentIntent than were read."""
 
 
 class ResponseKind(StrEnum):
-    """The kinds of response other than the requested object."""
+    """The kinds of response other than the requested object. Only refunds tell the STORED ones apart."""
 
     NO_ANSWER = "no answer: a time-out, a dropped connection, a proxy's page"
-    OTHER_OBJECT = "an answer about another object: other metadata than a create has sent, or another id"
+    OTHER_OBJECT = "an answer about another object: metadata that no create of ours has sent, or another id"
     RETRYABLE = "Stripe cannot do it now: 408, 409, 424, 429, 5xx, another 402, a PaymentIntent's own rate limit"
     STORED_FAILURE = "any of these with Idempotent-Replayed: every later request with this key gets the same response"
-    STORED_REFUSAL = (
-        "another refusal with Idempotent-Replayed: nothing was executed, and the key never gets another response"
-    )
-    STORED_AMOUNT_TOO_LARGE = (
-        "an amount above Stripe's maximum, or above what is left to refund, with Idempotent-Replayed"
-    )
+    STORED_REFUSAL = "another refusal with Idempotent-Replayed: nothing was executed"
+    STORED_AMOUNT_TOO_LARGE = "an amount above Stripe's maximum, or above what is left to refund, likewise"
     DECLINED = "402 card_error"
     PAYMENT_METHOD_REFUSED = (
         "a payment method that is unknown, used up, unactivated, restricted, blocked or of another customer"
@@ -63,8 +59,12 @@ class Failure:
     """Stripe's decline code, or its error code."""
     message: str | None = None
     request_id: str | None = None
-    payment_intent: Any = field(default=None, repr=False)
-    """The PaymentIntent inside the error, as the SDK has it, with its client secret."""
+
+    @property
+    def is_of_amount(self) -> bool:
+        """Whether Stripe refuses the amount or the currency, now or as a replay."""
+        refused = ResponseKind.AMOUNT_REFUSED, ResponseKind.STORED_REFUSAL, ResponseKind.STORED_AMOUNT_TOO_LARGE
+        return self.kind in refused and self.code in _AMOUNT_CODES.values()
 
     @property
     def details(self) -> dict[str, str]:
@@ -147,7 +147,6 @@ def classify(error: stripe.StripeError) -> Failure:
         code=code,
         message=_shown(getattr(details, "message", None) or error.user_message),
         request_id=error.request_id,
-        payment_intent=getattr(details, "payment_intent", None),
     )
 
 

@@ -10,18 +10,18 @@ from onecharge.payments.refund_rules import (
     Refund,
     StripeRefund,
     alarm_of_pending,
-    refund_id_of_canceled_order,
 )
-from onecharge.payments.stripe_events import TRIES, EventDeferred, RowChanged, StripeEvent
-from onecharge.payments.sync_rules import REFUND_CAUSES, RefundDiscrepancy, find_refund_discrepancy
+from onecharge.payments.refund_tools import RefundTools
+from onecharge.payments.stripe_events import EventDeferred, StripeEvent
+from onecharge.payments.sync import TRIES
+from onecharge.payments.sync_refund_rules import REFUND_CAUSES, RefundDiscrepancy, find_refund_discrepancy
 from onecharge.payments.time_bounds import RETENTION_SECONDS
-from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 
 
-def sync_refund(event: StripeEvent, shown: StripeRefund, tools: Tools) -> None:
+def sync_refund(order_id: str, event: StripeEvent, shown: StripeRefund, tools: RefundTools) -> None:
     """Correct the row of the event's refund by Stripe's list of refunds."""
-    order_id, refund_id = event.order_id, shown.refund_id or ""
+    refund_id = shown.refund_id or ""
     about = {
         "order_id": order_id,
         "refund_id": refund_id,
@@ -29,7 +29,7 @@ def sync_refund(event: StripeEvent, shown: StripeRefund, tools: Tools) -> None:
         "payment_intent_id": event.payment_intent_id,
         "event_id": event.event_id,
     }
-    if order_id is None or not re.fullmatch(REFUND_ID_PATTERN, refund_id):
+    if not re.fullmatch(REFUND_ID_PATTERN, refund_id):
         if shown.has_failed:
             # The runbook lets a person refund what a canceled order has paid: its customer has no money back.
             tools.instruments.log("a refund made by hand failed", alarm=Cause.REFUND_FAILED, **about)
@@ -48,7 +48,7 @@ def sync_refund(event: StripeEvent, shown: StripeRefund, tools: Tools) -> None:
         tools.instruments.log(f"refund event: {discrepancy}", alarm=alarm, **about)
         if _write_refund(discrepancy, order_id, event, refund, found, tools):
             return
-    raise RowChanged("the row kept changing")
+    raise EventDeferred("the row kept changing")
 
 
 def _says_the_same(refund: Refund, shown: StripeRefund) -> bool:
@@ -58,7 +58,9 @@ def _says_the_same(refund: Refund, shown: StripeRefund) -> bool:
     return (refund.state, refund.stripe_refund_id, refund.pending_reason) == said
 
 
-def _refunds_of(event: StripeEvent, shown: StripeRefund, refund: Refund | None, tools: Tools) -> list[StripeRefund]:
+def _refunds_of(
+    event: StripeEvent, shown: StripeRefund, refund: Refund | None, tools: RefundTools
+) -> list[StripeRefund]:
     """Stripe's refunds of this id."""
     payment_intent_id = refund.request.payment_intent_id if refund else event.payment_intent_id
     if payment_intent_id is None:
@@ -76,7 +78,7 @@ def _write_refund(
     event: StripeEvent,
     refund: Refund | None,
     found: Sequence[StripeRefund],
-    tools: Tools,
+    tools: RefundTools,
 ) -> bool:
     """Write what follows; False if the row has changed since it was read."""
     [first, *_], now = found, tools.instruments.now()
@@ -97,8 +99,5 @@ def _write_refund(
                 payment_intent_id=str(event.payment_intent_id),
                 requested_at=first.created,
             )
-            is_internal = request.refund_id == refund_id_of_canceled_order(order_id, request.payment_intent_id)
-            return tools.refunds.recover(
-                request, failed, correlation_id=event.event_id, now=now, is_internal=is_internal
-            )
+            return tools.refunds.recover(request, failed, correlation_id=event.event_id, now=now)
     return True

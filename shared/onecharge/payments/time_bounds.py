@@ -1,13 +1,10 @@
-"""The durations of the charge protocol: what follows from the function's timeout, and what Stripe's limits ask for.
+"""The durations of the payment service: what follows from the function's timeout, and what Stripe's limits ask for.
 
     one try at Stripe x tries  <  one record  <  function timeout  <  lease  <  visibility timeout (template.yaml, 6 x)
 
-A lease that outlives the function means that the former owner has ended when the next one claims the row. These bounds
-save time and cost. No promise about money depends on them, except for the 22 hours and
-a lookup's margins (SEARCH_LAG_SECONDS, FUTURE_MAX_SECONDS).
-
-Elsewhere: RequiresActionSeconds (template.yaml), BACKOFF_CAP_SECONDS (runtime/consumer.py), REEMIT_AFTER_SECONDS
-(deliveries.py), UNATTENDED_SECONDS (sync.py).
+A lease that outlives the function means that the previous owner has ended when the next one claims the row. These
+bounds save time and cost. The promise depends only on FUTURE_MAX_SECONDS, and on how long a PaymentIntent may be
+created (payments/charge_rules.py, CREATE_SECONDS).
 """
 
 from dataclasses import dataclass
@@ -17,29 +14,16 @@ STRIPE_RETRIES = 1
 or a 5xx without `Stripe-Should-Retry: false`. Further retries are the queue's: while a message waits, no function is
 billed."""
 
-LOOKUP_AGE_SECONDS = 22 * 3600
-"""Stripe may remove an idempotency key once it is 24 h old (Stripe documentation, "Idempotent requests"). If an
-order is this old, its other PaymentIntents are looked up before a new one is used. Of the two hours between, one is for
-the clock that set `placed_at`, and one for the clock that reads it a day later: they may be wrong in opposite
-directions."""
-
-SEARCH_LAG_SECONDS = 3600
-"""How far Stripe's search may lag behind (Stripe documentation, "Search": up to an hour during outages). What is
-younger is read from the list, which is immediate."""
-
 FUTURE_MAX_SECONDS = 3600
 """How far in the future an order may have been placed, by the clock of the worker that reads it: as far as clocks may
-differ. A later time would switch the lookup off until then."""
-
-REFUSED_SECONDS = 3600
-"""How long a request that Stripe refuses as invalid is retried before it is NEEDS_REVIEW."""
+differ. A later time would let its PaymentIntent be created after Stripe has forgotten its keys."""
 
 OVERDUE_SECONDS = 24 * 3600
-"""How long an attempt or a cancellation may stay unfinished before it is an alarm: retries do not count anew."""
+"""How long a refund may stay unfinished before it is an alarm."""
 
 RETENTION_SECONDS = 500 * 24 * 3600
-"""A row's time to live after its last final state. The order outlives it by 30 days: if it asks again, it is old enough
-to be looked up at Stripe. An unfinished row does not expire."""
+"""A row's time to live after its last final state. The order outlives it by 30 days. An unfinished row does not expire.
+"""
 
 _START_RESERVE_SECONDS = 4.0
 _DYNAMODB_RESERVE_SECONDS = 3.0

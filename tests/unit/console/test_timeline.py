@@ -28,7 +28,7 @@ OTHER_ID = "ord_" + "b" * 32
 PI = "pi_" + "1" * 24
 REFUND_ID = "rfd_" + "b" * 32
 T0 = 1_795_414_380
-CONFIRM_KEY = f"order:{ORDER_ID}:1:{PI}"
+CONFIRM_KEY = f"shop-1:{ORDER_ID}:1:{PI}"
 ROW = {"state": "PENDING", "attempt": 1, "revision": 1, "lease_owner": "0123456789abcdef", "lease_expires_at": T0 + 17}
 
 
@@ -53,7 +53,7 @@ def timed_out(at: float, worker: str = "w1") -> dict[str, Any]:
 
 
 FIRST: dict[str, Any] = {"message_id": "m1", "receive_count": 1}
-CREATE = request(1.1, "POST /v1/payment_intents", idempotency_key=f"order:{ORDER_ID}:0", order_id=ORDER_ID)
+CREATE = request(1.1, "POST /v1/payment_intents", idempotency_key=f"shop-1:{ORDER_ID}:0:0", order_id=ORDER_ID)
 STORED = powertools(1.2, "PaymentIntent stored", payment_intent_id=PI, **FIRST)
 CONFIRM = request(1.4, "POST /v1/payment_intents/{id}/confirm", idempotency_key=CONFIRM_KEY, order_id=ORDER_ID)
 BEGUN = [
@@ -84,15 +84,8 @@ def facts(*, charged_at: int | None = None, now: int = T0 + 600) -> Facts:
         status="succeeded",
         amount_minor=2500,
         currency="EUR",
-        generation=0,
         customer_id="cus_1",
-        placed_at=T0,
-        payment_method=None,
-        cancellation_reason=None,
-        latest_charge=None,
-        error_code=None,
-        advice_code=None,
-        client_secret=None,
+        created=T0 + 1,
     )
     made = {
         "id": "ch_1",
@@ -103,7 +96,7 @@ def facts(*, charged_at: int | None = None, now: int = T0 + 600) -> Facts:
         "created": charged_at,
     }
     charge: Any = stripe.Charge.construct_from(made, "k")
-    seen = StripeFacts(intents=[IntentFacts(intent=intent, created=T0 + 1, charges=[charge])] if charged_at else [])
+    seen = StripeFacts(intents=[IntentFacts(intent=intent, charges=[charge])] if charged_at else [])
     return Facts(order_id=ORDER_ID, now=now, stripe=seen)
 
 
@@ -245,10 +238,10 @@ def test_a_fresh_order_from_left_to_right() -> None:
         (QUEUE, "published: order placed"),
         (QUEUE, "message m1 delivered"),
         ("worker A", "claim granted to 012345: lease until 06:13:17"),
-        (STRIPE, "create: 2xx, key order:ord_aaaa…:0"),
+        (STRIPE, "create: 2xx, key shop-1:ord_aaaa…:0:0"),
         ("worker A", "id stored before the confirm: pi_1111…"),
         (STRIPE, "CHARGED: 25.00 EUR, ch_1 of pi_1111…"),
-        (STRIPE, "confirm: 2xx, key order:ord_aaaa…:1:pi_1111…"),
+        (STRIPE, "confirm: 2xx, key shop-1:ord_aaaa…:1:pi_1111…"),
         ("worker A", "finalized: SUCCEEDED"),
     ]
 
@@ -312,31 +305,20 @@ def test_a_killed_worker_keeps_its_lease_until_it_expires() -> None:
 def test_a_line_that_has_no_sentence_of_its_own_is_shown_as_it_is() -> None:
     """With the function that wrote it. What reconcile or a webhook does is ours, and is in no lane of Stripe's."""
     other = powertools(3, "refund of a canceled order", service="update_order", worker="u")
-    finalized = powertools(
-        4, "payment finalized as Stripe shows it", service="reconcile", worker="r", state="SUCCEEDED"
-    )
-    made = shown(*BEGUN, other, finalized)
+    written = powertools(4, "it succeeded: the row becomes SUCCEEDED", service="reconcile", worker="r")
+    made = shown(*BEGUN, other, written)
     assert (ORDERS, "update_order: refund of a canceled order") in said(made)
-    assert (REPAIRS, "reconcile finalized the row: SUCCEEDED") in said(made)
+    assert (REPAIRS, "reconcile: it succeeded: the row becomes SUCCEEDED") in said(made)
     assert REPAIRS in made.lanes
     assert REPAIRS not in shown(*BEGUN).lanes
 
 
-def test_a_persons_cancellation_is_shown_as_what_they_decide_about_a_row() -> None:
-    """No function logs who, or why: the order has it."""
-    requested_at = datetime.fromtimestamp(T0 + 9, UTC).isoformat()
-    details = {
-        "placed_at": requested_at,
-        "waiting_since": requested_at,
-        "correlation_id": "c",
-        "fingerprint": "f",
-        "status": "CANCELING",
-    }
-    canceled = {"cancel_requested_at": requested_at, "canceled_by": {"by": "me", "reason": "they say so"}}
-    order = StoredOrder.model_validate({**builders.order().model_dump(), **details, **canceled})
-    placed, last = [each for each in timeline(story(replace(facts(), order=order)), []).moments if each.at <= T0 + 600]
-    assert (placed.lane, placed.what) == (ORDERS, "placed: 10.99 EUR")
-    assert (last.lane, last.what) == (ORDERS, "its cancellation was requested by me: they say so")
+def test_a_row_that_a_webhook_finalizes_is_told_by_its_line_alone() -> None:
+    """The story's event is not shown beside it."""
+    written = powertools(4, "it succeeded: the row becomes SUCCEEDED", service="stripe_webhook", worker="h")
+    payment = builders.payment(state=PaymentState.SUCCEEDED, finalized_at=T0 + 4)
+    made = timeline(story(replace(facts(charged_at=T0 + 1), payment=payment)), lines_of(*BEGUN, written))
+    assert sum("SUCCEEDED" in what for _, what in said(made)) == 1
 
 
 def test_an_attempt_that_waits_is_shown_with_the_time_since_which_it_does() -> None:
@@ -350,16 +332,15 @@ def test_an_attempt_that_waits_is_shown_with_the_time_since_which_it_does() -> N
 
 
 def test_an_event_without_a_line_is_shown_as_explain_prints_it() -> None:
-    """The log lacks the first attempt, or all of it: each event is told once, by its line or by the story."""
-    row = {f"attempt_claimed_at_{attempt}": at for attempt, at in ((1, T0 - 3600), (2, T0 + 1))}
-    payment = replace(builders.payment(), attempt=2, claimed_at=T0 + 1)
-    told = story(replace(facts(charged_at=T0 + 1), row=row, payment=payment))
+    """The log lacks a release, or all of it: each event is told once, by its line or by the story."""
+    payment = builders.payment(claimed_at=T0 + 1, released_at=T0 - 60)
+    told = story(replace(facts(charged_at=T0 + 1), payment=payment))
     without = [each.what for each in timeline(told, []).moments]
     assert sorted(short(each.what) for each in told.events) == sorted(without)
     partly = [each.what for each in timeline(told, lines_of(*BEGUN)).moments]
     assert [what for what in without if what not in partly] == [
-        "attempt 2 was first claimed, with ",
-        "pi_1111… (generation 0) was created: 25.00 EUR",
+        "attempt 1 was claimed, with pm_card_visa",
+        "pi_1111… was created: 25.00 EUR",
     ]
 
 
@@ -453,11 +434,23 @@ def test_a_replay_is_marked_and_a_wait_says_why() -> None:
     )
     made = shown(*BEGUN, lost, released, waits, replay)
     kinds = {each.what: each.kind for each in made.moments}
-    assert kinds["confirm: no answer, key order:ord_aaaa…:1:pi_1111…"] is Kind.WAITS
+    assert kinds["confirm: no answer, key shop-1:ord_aaaa…:1:pi_1111…"] is Kind.WAITS
     assert Kind.FAILED not in kinds.values()
     assert kinds["waits 4 s, because: NO_ANSWER"] is Kind.WAITS
-    assert kinds["confirm: 2xx, key order:ord_aaaa…:1:pi_1111…, replayed"] is Kind.REPLAYED
+    assert kinds["confirm: 2xx, key shop-1:ord_aaaa…:1:pi_1111…, replayed"] is Kind.REPLAYED
     assert made.leases[0].ends == T0 + 1.5
+
+
+def test_an_order_that_is_held_is_red_and_has_no_lease() -> None:
+    """The lease ends with the line, and a person has to act."""
+    held = powertools(1.1, "payment held: an operator releases it", why="too old to create its PaymentIntent", **FIRST)
+    made = shown(*BEGUN[:3], held)
+    [moment] = [each for each in made.moments if each.kind is Kind.FAILED]
+    assert (moment.lane, moment.what) == (
+        "worker A",
+        "held, an operator releases it: too old to create its PaymentIntent",
+    )
+    assert [(each.ends, each.expired) for each in made.leases] == [(T0 + 1.1, False)]
 
 
 def test_moments_share_a_row_only_from_left_to_right() -> None:

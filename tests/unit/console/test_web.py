@@ -168,7 +168,7 @@ def test_list_and_page_say_which_experiment_an_order_was(client: TestClient, bre
     page = client.get(f"/orders/{ORDER_ID}").text
     assert "Experiment 7: Stripe forgets the keys" in page
     assert "Before: 5 A worker is killed" in page
-    assert "after it a search and a retrieve" in page
+    assert "so nothing is created" in page
 
 
 def test_numbers_are_not_final_while_a_message_is_queued(client: TestClient, breaks: CannedBreaks) -> None:
@@ -330,7 +330,7 @@ def test_events_hold_the_same_escaped_part(client: TestClient) -> None:
 
 
 def test_what_is_no_order_id_is_looked_up_nowhere(client: TestClient) -> None:
-    """It would be a part of the query of a search at Stripe, and of a command that the page says to run."""
+    """It would be a part of a request to Stripe, and of a command that the page says to run."""
     for given in ("ord_' OR metadata['order_id']:'x", "$(reboot)", "a" * 3000, f"{ORDER_ID}x"):
         for path in (f"/orders/{quote(given)}", f"/orders/{quote(given)}/live"):
             assert client.get(path).status_code == 404

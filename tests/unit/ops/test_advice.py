@@ -1,15 +1,18 @@
 """What to do with a message of a DLQ, by the state of its order or refund."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.refunds import RefundState
-from onecharge.contract.states import OrderStatus
+from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
-from ops.dlq_advice import Action, advise_outcome, advise_refund, advise_request
-from tests.shop.builders import ORDER_ID, T0, order
+from onecharge.payments.charge_rules import CREATE_SECONDS
+from onecharge.payments.rows import Payment
+from ops.dlq_advice import Action, Advice, advise_outcome, advise_refund, advise_request
+from tests.shop.builders import ORDER_ID, T0, order, payment
 
 REDRIVE, DISCARD, KEEP = Action.REDRIVE, Action.DISCARD, Action.KEEP
 PLACED_AT = datetime.fromtimestamp(T0, UTC)
@@ -28,14 +31,20 @@ def placed(**changes: Any) -> OrderPlacedEvent:
     return OrderPlacedEvent.of(order(**changes), correlation_id="c")
 
 
+def advised(
+    event: OrderPlacedEvent | CancelRequestedEvent, of: StoredOrder | None, row: Payment | None = None, age: int = 60
+) -> Advice:
+    return advise_request(event, of, row, now=T0 + age)
+
+
 def test_a_message_to_charge_an_order() -> None:
     """It is sent back only if the order waits for it, and says the same."""
     by_status = {
         **dict.fromkeys((Status.PENDING, Status.REQUIRES_ACTION), REDRIVE),
-        **dict.fromkeys((Status.CANCELING, Status.NEEDS_REVIEW), KEEP),
+        Status.CANCELING: KEEP,
         **dict.fromkeys((Status.CANCELED, Status.PAID, Status.PAYMENT_DECLINED), DISCARD),
     }
-    assert {status: advise_request(placed(), stored(status)).action for status in Status} == by_status
+    assert {status: advised(placed(), stored(status)).action for status in Status} == by_status
     cases = {
         "superseded": (placed(), stored(attempt=2), DISCARD),
         "of an earlier attempt, another card": (placed(payment_method="pm_other"), stored(attempt=2), DISCARD),
@@ -46,7 +55,7 @@ def test_a_message_to_charge_an_order() -> None:
         "forged: card": (placed(payment_method="pm_other"), stored(), KEEP),
         "forged: age": (placed(placed_at=datetime.now(UTC)), stored(), KEEP),
     }
-    advices = {name: advise_request(event, of) for name, (event, of, _) in cases.items()}
+    advices = {name: advised(event, of) for name, (event, of, _) in cases.items()}
     assert {name: each.action for name, each in advices.items()} == {name: each[2] for name, each in cases.items()}
     assert not any(advice.can_be_forced for advice in advices.values())
 
@@ -58,12 +67,33 @@ def test_a_message_to_cancel_an_order() -> None:
     )
     by_status = {
         Status.CANCELING: REDRIVE,
-        **dict.fromkeys((Status.PENDING, Status.REQUIRES_ACTION, Status.NEEDS_REVIEW), KEEP),
+        **dict.fromkeys((Status.PENDING, Status.REQUIRES_ACTION), KEEP),
         **dict.fromkeys((Status.CANCELED, Status.PAID, Status.PAYMENT_DECLINED), DISCARD),
     }
-    assert {status: advise_request(event, stored(status)).action for status in Status} == by_status
-    assert advise_request(event, None).action is KEEP
-    assert {advise_request(forged, stored(status)).action for status in Status} == {KEEP}
+    assert {status: advised(event, stored(status)).action for status in Status} == by_status
+    assert advised(event, None).action is KEEP
+    assert {advised(forged, stored(status)).action for status in Status} == {KEEP}
+
+
+def test_what_will_be_held_is_said() -> None:
+    """It is sent back all the same: after 22 hours without a PaymentIntent only a release lets one be created."""
+    cancel = CancelRequestedEvent.of(order(), correlation_id="c")
+    none, own = payment(payment_intent_id=None), payment()
+    cases: list[tuple[Payment | None, int, bool]] = [
+        (None, CREATE_SECONDS - 1, False),
+        (None, CREATE_SECONDS, True),
+        (none, CREATE_SECONDS - 1, False),
+        (none, CREATE_SECONDS, True),
+        (replace(none, released_at=T0 + CREATE_SECONDS), CREATE_SECONDS, False),
+        (replace(none, state=PaymentState.DECLINED), CREATE_SECONDS, True),
+        (replace(none, state=PaymentState.CANCELED), CREATE_SECONDS, False),
+        (own, CREATE_SECONDS, False),
+    ]
+    for row, age, is_held in cases:
+        for event, status in ((placed(), Status.PENDING), (cancel, Status.CANCELING)):
+            advice = advised(event, stored(status), row, age)
+            assert (advice.action, advice.is_held, "release" in advice.why) == (REDRIVE, is_held, is_held), (row, age)
+    assert not advised(placed(), stored(Status.PAID), None, CREATE_SECONDS).is_held
 
 
 def asked(status: RefundState = RefundState.PENDING, **changes: Any) -> StoredRefund:

@@ -15,6 +15,7 @@ from onecharge.orders.schema import StoredOrder
 from ops.audit import DIFFERENCES_MAX, Audited, compare
 from ops.books import Booked, Kind, StripeBooks, booked_of
 from refund_charge.refund import refund_charge
+from tests.shop.builders import SHOP
 from tests.support.operated_stack import OperatedStack
 
 REFUND_ID = "rfd_" + "b" * 32
@@ -46,10 +47,10 @@ def sums(document: dict[str, Any]) -> dict[str, int]:
     return {total["what"]: total["at_stripe_minor"] for total in document["totals"]}
 
 
-def pay_by_hand(shop: OperatedStack, amount: int = 999, **metadata: str) -> stripe.PaymentIntent:
+def pay_by_hand(operated: OperatedStack, amount: int = 999, **metadata: str) -> stripe.PaymentIntent:
     """A charge of the same account that this application has not made."""
-    intent = shop.intent("", amount=amount, confirm="pm_card_visa", metadata=metadata)
-    return shop.stack.stripe.v1.payment_intents.retrieve(intent)
+    intent = operated.intent("", amount=amount, confirm="pm_card_visa", metadata=metadata)
+    return operated.stack.stripe.v1.payment_intents.retrieve(intent)
 
 
 # ---------------------------------------------------------------- orders
@@ -118,9 +119,15 @@ def test_other_charges_of_the_account_are_no_difference(operated: OperatedStack)
     operated.pay()
     pay_by_hand(operated)
     pay_by_hand(operated, order_id="4711")
+    of_another_shop = pay_by_hand(operated, order_id="ord_" + "c" * 32, shop="another")
+    refund: Any = {"payment_intent": of_another_shop.id, "metadata": {"order_id": "ord_" + "c" * 32}}
+    operated.stack.stripe.v1.refunds.create(refund)
     document = audit(operated)
     assert document["different"] == 0
-    assert document["not_ours"] == [{"type": "charge", "currency": "EUR", "number": 2, "sum_minor": 1998}]
+    assert [(each["type"], each["number"], each["sum_minor"]) for each in document["not_ours"]] == [
+        ("charge", 3, 2997),
+        ("refund", 1, -999),
+    ]
     assert "not ours, and not a difference" in document["text"]
 
 
@@ -248,7 +255,7 @@ def refunded(shop: OperatedStack) -> StoredOrder:
     names = {"order_id": order.order_id, "refund_id": REFUND_ID, "attempt": 1}
     money = {"amount_minor": 500, "currency": "EUR", "requested_at": datetime.fromtimestamp(shop.now(), UTC)}
     requested = RefundRequested.model_validate(names | money)
-    refund_charge(RefundRequestedEvent.of(requested, correlation_id="c"), shop.tools())
+    refund_charge(RefundRequestedEvent.of(requested, correlation_id="c"), shop.refund_tools())
     return order
 
 
@@ -326,15 +333,15 @@ def transaction(**changes: Any) -> Any:
 
 def test_a_converted_charge_counts_in_the_customers_currency() -> None:
     """The account is settled in USD: our row knows the euros."""
-    booked = booked_of(transaction(amount=1234, currency="usd"))
+    booked = booked_of(transaction(amount=1234, currency="usd"), SHOP)
     assert (booked.amount_minor, booked.currency) == (1000, "EUR")
 
 
 def test_what_is_not_a_customers_money_is_other() -> None:
     """A fee has no source, a payout another one; a charge that is taken back is not a charge."""
-    assert booked_of(transaction(source=None, type="stripe_fee", amount=-5)).kind is Kind.OTHER
-    assert booked_of(transaction(source="po_1", type="payout", amount=-5)).kind is Kind.OTHER
-    assert booked_of(transaction(amount=-1000)).kind is Kind.REVERSAL
+    assert booked_of(transaction(source=None, type="stripe_fee", amount=-5), SHOP).kind is Kind.OTHER
+    assert booked_of(transaction(source="po_1", type="payout", amount=-5), SHOP).kind is Kind.OTHER
+    assert booked_of(transaction(amount=-1000), SHOP).kind is Kind.REVERSAL
 
 
 def test_a_request_that_stripe_does_not_answer_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,11 +356,11 @@ def test_a_request_that_stripe_does_not_answer_is_repeated(monkeypatch: pytest.M
         return SimpleNamespace(data=[transaction()], has_more=False)
 
     client: Any = SimpleNamespace(v1=SimpleNamespace(balance_transactions=SimpleNamespace(list=list_)))
-    [page] = StripeBooks(client).pages(0, 10)
+    [page] = StripeBooks(client, SHOP).pages(0, 10)
     assert (len(page), pauses) == (1, [2.0, 4.0])
     answers = [stripe.RateLimitError("slow down")] * 9
     with pytest.raises(stripe.RateLimitError):
-        list(StripeBooks(client).pages(0, 10))
+        list(StripeBooks(client, SHOP).pages(0, 10))
     assert len(answers) == 3
 
 

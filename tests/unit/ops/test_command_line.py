@@ -166,7 +166,7 @@ def test_what_a_person_can_fix_is_one_line(tried: Any, capsys: pytest.CaptureFix
 def test_a_lookup_that_shows_too_much_is_one_line_of_every_command(
     tried: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is decided: `review resolve` says so."""
+    """Nothing is decided: `review` says so."""
     tried.answer = LookupInconclusive()
     assert command_line.main([*DEPLOYED, "try"]) == ExitStatus.FOUND
     assert "run this again later" in capsys.readouterr().err

@@ -15,9 +15,9 @@ from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.charge_rules import Payment
-from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
 from onecharge.payments.refund_rules import FrozenRefund, Refund, StripeRefund
+from onecharge.payments.rows import Payment
+from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from ops.diagnosis import diagnose
 from ops.dlq_letters import DeadLetter
@@ -53,13 +53,14 @@ def order(status: OrderStatus, age: int, **changes: Any) -> StoredOrder:
 def row(state: PaymentState, age: int, **changes: Any) -> Payment:
     """A row that was claimed so long ago, and finalized unless it is PENDING; its lease is free."""
     at = NOW - age
-    times = {"claimed_at": at, "attempt_claimed_at": at, "finalized_at": None if state is S.PENDING else at}
-    return builders.payment(**{**times, **FREE, "state": state, "revision": 3, **changes})
+    times = {"claimed_at": at, "finalized_at": None if state is S.PENDING else at}
+    frozen = {"request": replace(builders.REQUEST, placed_at=at)}
+    return builders.payment(**{**times, **frozen, **FREE, "state": state, "revision": 3, **changes})
 
 
 def intent(status: str, id_: str = "pi_1", *, disputes: Iterable[Any] = (), **changes: Any) -> IntentFacts:
-    found = builders.intent(status, payment_intent_id=id_, **changes)
-    return IntentFacts(intent=found, created=NOW - HOUR, disputes=tuple(disputes))
+    found = builders.intent(status, **{"payment_intent_id": id_, "created": NOW - HOUR, **changes})
+    return IntentFacts(intent=found, disputes=tuple(disputes))
 
 
 def case(
@@ -79,7 +80,8 @@ def case(
         "payment": row(state, age, **(of_row or {})) if state else None,
         "stripe": StripeFacts(intents=intents),
         "republish": RepublishCheckpoint(round_at=NOW - MINUTE, part=99),
-        "reconcile": ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW, round_completed_at=NOW),
+        "reconcile": ReconcileCheckpoint(since=NOW - MINUTE),
+        "shop": builders.SHOP,
     }
     return Facts(**(given | changes))
 
@@ -96,7 +98,7 @@ def unknown(kind: ResponseKind) -> StripeFacts:
 LEASED = {"lease_owner": "w", "lease_expires_at": NOW + 20}
 DEAD = {"lease_owner": "w", "lease_expires_at": NOW - 20, "claimed_at": NOW - 55}
 OPEN, DONE = intent("requires_payment_method"), intent("succeeded")
-DECLINED = intent("requires_payment_method", error_code="card_declined", latest_charge="ch_1")
+DECLINED = intent("requires_payment_method", error_code="card_declined")
 AUTHENTICATES = intent("requires_action")
 SECOND = {"attempt": 2, "waiting_since": iso(5)}
 REFUNDED: Any = stripe.Refund.construct_from({"id": "re_1", "amount": 2500, "status": "succeeded"}, None)
@@ -105,7 +107,8 @@ DISPUTE: Any = stripe.Dispute.construct_from(
 )
 CHARGED: Any = stripe.Charge.construct_from({"id": "ch_1", "created": NOW - 5}, None)
 CHARGED_LONG_AGO: Any = stripe.Charge.construct_from({"id": "ch_1", "created": NOW - HOUR}, None)
-LATE = ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW - DAY, round_completed_at=NOW - 2 * HOUR)
+LATE = ReconcileCheckpoint(since=NOW - 2 * HOUR)
+SPENT = {"payment_intent_id": None}
 
 stored = partial(case, Status.PENDING, None)
 pending = partial(case, Status.PENDING, S.PENDING)
@@ -121,11 +124,10 @@ HEALTHY: dict[str, tuple[Facts, Diagnosis, Severity]] = {
         FINE,
     ),
     "canceled, charged, and refunded": (
-        case(Status.CANCELED, S.SUCCEEDED, replace(DONE, refunds=(REFUNDED,))),
-        *(Diagnosis.ENDED, FINE),
-    ),
-    "canceled by a person, and of a lost order's money, which is refunded": (
-        case(Status.CANCELED, S.SUCCEEDED, replace(DONE, refunds=(REFUNDED,)), of_order={"amount_minor": 9}),
+        case(
+            *(Status.CANCELED, S.SUCCEEDED, intent("succeeded", amount_refunded_minor=1099)),
+            of_row={"amount_refunded_minor": 1099},
+        ),
         *(Diagnosis.ENDED, FINE),
     ),
     "declined": (case(Status.PAYMENT_DECLINED, S.DECLINED, DECLINED), Diagnosis.DECLINED, FINE),
@@ -133,35 +135,36 @@ HEALTHY: dict[str, tuple[Facts, Diagnosis, Severity]] = {
     "a worker has it": (pending(OPEN, age=5, of_row=LEASED), Diagnosis.IN_PROGRESS, WAITS),
     "it backs off": (pending(OPEN, age=MINUTE, of_row=FREE), Diagnosis.BACKING_OFF, WAITS),
     "a second attempt is on its way": (
-        case(Status.PENDING, S.DECLINED, DECLINED, of_order=SECOND, of_row={"declined_charge_id": "ch_1"}),
+        case(Status.PENDING, S.DECLINED, DECLINED, of_order=SECOND),
         Diagnosis.NOT_CLAIMED_YET,
         WAITS,
     ),
     "Stripe is processing": (pending(intent("processing"), age=MINUTE, of_row=FREE), Diagnosis.BACKING_OFF, WAITS),
     "a worker died with the lease": (pending(OPEN, age=2 * MINUTE, of_row=DEAD), Diagnosis.BACKING_OFF, WAITS),
     "a worker died after the charge": (pending(DONE, age=2 * MINUTE, of_row=DEAD), Diagnosis.BACKING_OFF, WAITS),
-    "it succeeded after 3-D Secure, and reconcile has not read that event yet": (
-        authenticating(
-            replace(DONE, charges=(CHARGED,)), reconcile=replace(LATE, since=NOW - 6, round_completed_at=NOW)
-        ),
+    "it succeeded after 3-D Secure, and its event is on its way": (
+        authenticating(replace(DONE, charges=(CHARGED,))),
         *(Diagnosis.STRIPE_DIFFERS, WAITS),
     ),
     "it succeeded after 3-D Secure, and reconcile has never run": (
         authenticating(replace(DONE, charges=(CHARGED,)), reconcile=None),
         *(Diagnosis.STRIPE_DIFFERS, WAITS),
     ),
+    "the customer did not authenticate in time, and reconcile has yet to visit the row": (
+        authenticating(AUTHENTICATES, age=12 * HOUR + MINUTE),
+        *(Diagnosis.STRIPE_DIFFERS, WAITS),
+    ),
+    "Stripe's other PaymentIntents were not all read, and the row has its own": (
+        paid(stripe=StripeFacts(intents=(DONE,), is_complete=False)),
+        *(Diagnosis.ENDED, FINE),
+    ),
     "the customer authenticates": (authenticating(AUTHENTICATES), Diagnosis.AUTHENTICATION_AWAITED, WAITS),
     "the outcome is on its way": (outcome(of_row={"finalized_at": NOW - 5}), Diagnosis.OUTCOME_ON_ITS_WAY, WAITS),
-    "a person has it canceled": (
-        case(Status.NEEDS_REVIEW, S.PENDING, OPEN, of_row={"cancel_requested_at": NOW - MINUTE}),
-        Diagnosis.CANCELING,
-        WAITS,
-    ),
     "it is being canceled": (
         case(
             *(Status.CANCELING, S.PENDING, OPEN),
             of_order={"cancel_requested_at": iso(MINUTE)},
-            of_row={"cancel_requested_at": NOW - MINUTE},
+            of_row={"cancel_requested_at": NOW - MINUTE, "claimed_at": NOW - MINUTE},
         ),
         *(Diagnosis.CANCELING, WAITS),
     ),
@@ -183,10 +186,6 @@ SICK: dict[str, tuple[Facts, Diagnosis]] = {
     "a worker died long ago": (pending(OPEN, of_row={**DEAD, "claimed_at": NOW - HOUR}), Diagnosis.ABANDONED),
     "no message claims it": (pending(OPEN, of_row=FREE), Diagnosis.ABANDONED),
     "it is unfinished for a day": (pending(OPEN, age=DAY + 1, of_row=FREE), Diagnosis.OVERDUE),
-    "Stripe refuses the request": (
-        pending(OPEN, age=MINUTE, of_row={"refused_at": NOW - MINUTE}),
-        Diagnosis.REQUEST_REFUSED,
-    ),
     "Stripe refuses the key": (
         pending(of_row=FREE, stripe=unknown(ResponseKind.ACCOUNT)),
         Diagnosis.STRIPE_KEY_REFUSED,
@@ -199,9 +198,15 @@ SICK: dict[str, tuple[Facts, Diagnosis]] = {
         pending(of_row=FREE, stripe=unknown(ResponseKind.NO_ANSWER)),
         Diagnosis.STRIPE_UNAVAILABLE,
     ),
-    "Stripe has more than was read": (
-        paid(stripe=StripeFacts(intents=(DONE,), is_complete=False)),
-        Diagnosis.LOOKUP_INCOMPLETE,
+    "Stripe has more than was read": (stored(stripe=StripeFacts(is_complete=False)), Diagnosis.LOOKUP_INCOMPLETE),
+    "its PaymentIntent may not be created any more": (pending(age=23 * HOUR, of_row=SPENT), Diagnosis.HELD),
+    "it was released, and waited for another day": (
+        pending(age=50 * HOUR, of_row={**SPENT, "released_at": NOW - 23 * HOUR}),
+        Diagnosis.HELD,
+    ),
+    "its cancellation is held": (
+        case(Status.CANCELING, S.PENDING, age=23 * HOUR, of_row={**SPENT, "cancel_requested_at": NOW - 22 * HOUR}),
+        Diagnosis.HELD,
     ),
     "it succeeded, and the row is unfinished": (pending(DONE, of_row=FREE), Diagnosis.STRIPE_DIFFERS),
     "it succeeded after 3-D Secure": (authenticating(DONE), Diagnosis.STRIPE_DIFFERS),
@@ -209,42 +214,26 @@ SICK: dict[str, tuple[Facts, Diagnosis]] = {
     "the outcome is in the DLQ": (outcome(dead_letters=letter("OrderUpdatesDlq")), Diagnosis.DEAD_LETTER),
     "the outcome is nowhere": (outcome(), Diagnosis.OUTCOME_NOT_APPLIED),
     "the order was restored, and its payment is at a later attempt": (
-        case(Status.PAYMENT_DECLINED, S.DECLINED, DECLINED, of_row={"attempt": 2, "declined_charge_id": "ch_1"}),
+        case(Status.PAYMENT_DECLINED, S.DECLINED, DECLINED, of_row={"attempt": 2}),
         Diagnosis.OUTCOME_NOT_APPLIED,
     ),
     "the row was restored": (paid(DONE, of_order={"payment_revision": 9}), Diagnosis.ROW_OLDER),
     "the payment is of a lost order": (
-        case(Status.NEEDS_REVIEW, S.SUCCEEDED, DONE, of_order={"amount_minor": 9}),
+        case(Status.PENDING, S.SUCCEEDED, DONE, of_order={"amount_minor": 9}),
         Diagnosis.OTHER_ORDER,
     ),
     "two PaymentIntents succeeded": (paid(DONE, intent("succeeded", "pi_2")), Diagnosis.PAID_TWICE),
-    "a canceled order was charged": (
+    "a canceled order was charged": (case(Status.CANCELED, S.CANCELED, DONE), Diagnosis.MONEY_DIFFERS),
+    "a canceled order was charged by its row": (case(Status.CANCELED, S.SUCCEEDED, DONE), Diagnosis.MONEY_DIFFERS),
+    "a PaymentIntent that the row does not name succeeded": (
         case(Status.CANCELED, S.CANCELED, intent("succeeded", "pi_2")),
-        Diagnosis.PAID_AFTER_CANCEL,
-    ),
-    "a canceled order was charged, and its row was written again": (
-        case(Status.CANCELED, S.SUCCEEDED, DONE),
-        Diagnosis.PAID_AFTER_CANCEL,
-    ),
-    "a person canceled an order of other money, and did not refund it": (
-        case(Status.CANCELED, S.SUCCEEDED, DONE, of_order={"amount_minor": 9}),
-        Diagnosis.PAID_AFTER_CANCEL,
-    ),
-    "the amount differs": (
-        case(Status.NEEDS_REVIEW, S.NEEDS_REVIEW, intent("succeeded", amount_minor=9)),
         Diagnosis.MONEY_DIFFERS,
     ),
-    "the row says more than Stripe": (paid(OPEN), Diagnosis.REVERSED),
-    "it was canceled at Stripe by hand": (
-        pending(intent("canceled", cancellation_reason="fraudulent"), of_row=FREE),
-        Diagnosis.STRIPE_DIFFERS,
-    ),
+    "the amount differs": (pending(intent("succeeded", amount_minor=9)), Diagnosis.MONEY_DIFFERS),
+    "the amount of what is open differs": (pending(intent("requires_action", amount_minor=9)), Diagnosis.MONEY_DIFFERS),
+    "the row says more than Stripe": (paid(OPEN), Diagnosis.MONEY_DIFFERS),
     "it was canceled by hand during 3-D Secure": (
         authenticating(intent("canceled", cancellation_reason="duplicate")),
-        Diagnosis.STRIPE_DIFFERS,
-    ),
-    "reconcile has read the event of its charge": (
-        authenticating(replace(DONE, charges=(CHARGED,))),
         Diagnosis.STRIPE_DIFFERS,
     ),
     "reconcile has not read the event of its charge for an hour": (
@@ -252,30 +241,20 @@ SICK: dict[str, tuple[Facts, Diagnosis]] = {
         Diagnosis.STRIPE_DIFFERS,
     ),
     "the bank declined after 3-D Secure": (authenticating(DECLINED), Diagnosis.STRIPE_DIFFERS),
-    "a decline that was not written": (pending(DECLINED, of_row=FREE), Diagnosis.STRIPE_DIFFERS),
+    "a cancellation that no worker has written": (pending(intent("canceled"), of_row=FREE), Diagnosis.ABANDONED),
     "the customer did not authenticate in time": (
         authenticating(AUTHENTICATES, age=13 * HOUR),
         Diagnosis.STRIPE_DIFFERS,
-    ),
-    "a person has to decide": (
-        case(Status.NEEDS_REVIEW, S.NEEDS_REVIEW, OPEN, row={"decline_code": "unexpected status requires_capture"}),
-        Diagnosis.NEEDS_REVIEW,
-    ),
-    "a person's retry was interrupted": (
-        case(Status.NEEDS_REVIEW, S.PENDING, OPEN, of_row=FREE),
-        Diagnosis.NEEDS_REVIEW,
-    ),
-    "a person's retry was interrupted, and its row declined an earlier attempt": (
-        case(Status.NEEDS_REVIEW, S.DECLINED, DECLINED, of_order=SECOND, of_row={"declined_charge_id": "ch_1"}),
-        Diagnosis.NEEDS_REVIEW,
     ),
     "no worker has taken its cancellation, and the customer may authenticate": (
         case(Status.CANCELING, S.REQUIRES_ACTION, AUTHENTICATES),
         Diagnosis.NOT_CLAIMED,
     ),
     "the charge is disputed": (paid(intent("succeeded", disputes=[DISPUTE])), Diagnosis.DISPUTED),
-    "the row knows of a dispute": (paid(DONE, row={"dispute_status": "needs_response"}), Diagnosis.DISPUTED),
-    "the charge is under review": (paid(DONE, row={"fraud_suspicion": "review"}), Diagnosis.FRAUD_SUSPECTED),
+    "the row knows of a dispute": (
+        paid(of_row={"dispute_id": "dp_1", "dispute_status": "needs_response"}, stripe=StripeFacts(was_asked=False)),
+        Diagnosis.DISPUTED,
+    ),
     "republish does not run": (
         stored(republish=RepublishCheckpoint(round_at=NOW - 2 * HOUR, part=99)),
         Diagnosis.JOB_STOPPED,
@@ -317,12 +296,6 @@ def test_what_is_broken_names_the_cause_and_what_fixes_it() -> None:
     assert wrong == {}
 
 
-def test_an_outcome_on_its_way_ends_a_review() -> None:
-    """No person has to decide what is decided."""
-    found = diagnose(case(Status.NEEDS_REVIEW, S.DECLINED, DECLINED, of_row={"finalized_at": NOW - 5}))
-    assert [each.cause for each in found] == [Diagnosis.OUTCOME_ON_ITS_WAY]
-
-
 def test_every_cause_status_and_state_is_tried() -> None:
     """None is only a word; the causes of refunds are in REFUNDS."""
     tried = [each[0] for each in HEALTHY.values()] + [each[0] for each in SICK.values()]
@@ -339,7 +312,7 @@ def test_any_combination_is_explained() -> None:
     for status, state, at_stripe in product(OrderStatus, [None, *PaymentState], [None, *intents]):
         found = diagnose(case(status, state, *([intent(at_stripe)] if at_stripe else [])))
         is_ended = Diagnosis.ENDED in [each.cause for each in found]
-        is_waiting = status in (*WAITING, Status.NEEDS_REVIEW)
+        is_waiting = status in WAITING
         if not found or not all(map(is_complete, found)) or (is_waiting and is_ended):
             wrong.append((status, state, at_stripe, found))
     assert wrong == []
@@ -453,13 +426,12 @@ def test_what_happens_within_a_second_is_told_in_the_order_of_its_causes() -> No
         {"id": "ch_1", "amount": 2500, "status": "succeeded", "created": NOW}, None
     )
     made: Any = stripe.Refund.construct_from({**REFUNDED.to_dict(), "created": NOW, **metadata}, None)
-    own = replace(DONE, created=NOW, charges=[charge], refunds=[made])
+    own = replace(intent("succeeded", created=NOW), charges=[charge], refunds=[made])
     asked = requested("SUCCEEDED").model_copy(update={"requested_at": iso(0)})
     one = RefundFacts(refund_id=REFUND_ID, requested=asked, row=replace(SUCCEEDED, finalized_at=NOW))
-    claimed = {"attempt_claimed_at_1": NOW}
-    told = story(replace(paid(own, age=0, refunds=[one]), row=claimed))
+    told = story(paid(own, age=0, refunds=[one]))
     expected = (
-        *("placed", "first claimed", "was created", "CHARGED", "attempt 1 became SUCCEEDED"),
+        *("placed", "was claimed", "was created", "CHARGED", "attempt 1 became SUCCEEDED"),
         *("was requested", "re_1", f"{REFUND_ID} of"),
     )
     wrong = [(event.what, word) for event, word in zip(told.events, expected, strict=True) if word not in event.what]

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from onecharge.payments.placed_again import KEPT_SECONDS, LookUpPlacedBefore, PlacedAgain
-from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
-from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
+from onecharge.payments.stripe_events import ReconcileCheckpoint
+from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import to_item
 from ops import restore
-from ops.errors import Problem, problem_of
+from ops.errors import Problem
 from tests.support.harness import create_table
 from tests.support.operated_stack import FREE, OperatedStack
 
@@ -20,7 +19,7 @@ WORDS = ("restore", "rows", "--table", "PaymentsTable", "--from", "restored")
 
 
 def put_restored(shop: OperatedStack, order_id: str, **values: Any) -> None:
-    item = to_item({"order_id": order_id, "state": "SUCCEEDED", "revision": 3, **values})
+    item = to_item({"order_id": order_id, "state": "SUCCEEDED", "revision": 3} | values)
     shop.dynamodb.put_item(TableName="restored", Item=item)
 
 
@@ -36,34 +35,6 @@ def shop(operated: OperatedStack) -> OperatedStack:
 def rows(shop: OperatedStack) -> dict[str, str]:
     items = shop.dynamodb.scan(TableName=shop.stack.resource("PaymentsTable"))["Items"]
     return {each["order_id"]["S"]: each["state"]["S"] for each in items}
-
-
-def test_orders_that_may_be_placed_again_are_looked_up(
-    operated: OperatedStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before any row is copied, every worker knows: the command waits for those that have read the old time.
-
-    It waits again if it is run again, since the first run may have been interrupted while it waited.
-    """
-    waited: list[float] = []
-    monkeypatch.setattr("ops.restore.time.sleep", waited.append)
-    words = ("restore", "lookups", "--until", "2096-11-28T12:00:00Z")
-    state = CheckpointStore(operated.dynamodb, operated.stack.resource("PaymentsStateTable"), PlacedAgain)
-    assert (operated.ops(*words)[0], state.read()) == (1, None)
-    look_up_before = LookUpPlacedBefore(state)
-    assert look_up_before() == 0
-    for _ in range(2):
-        status, document, _ = operated.ops(*words, "--yes")
-        assert (status, document["look_up_before"]) == (0, 4004942400)
-    assert (look_up_before(), LookUpPlacedBefore(state)()) == (0, 4004942400)
-    operated.ops("restore", "lookups", "--off", "--yes")
-    assert (LookUpPlacedBefore(state)(), waited) == (0, [2 * KEPT_SECONDS] * 3)
-
-
-def test_a_past_time_for_lookups_is_refused(operated: OperatedStack) -> None:
-    """No order would be looked up, and nobody would notice."""
-    with pytest.raises(Problem, match="is past"):
-        operated.ops("restore", "lookups", "--until", "2025-11-28T12:00:00Z", "--yes")
 
 
 def test_lost_rows_come_back(shop: OperatedStack) -> None:
@@ -95,6 +66,14 @@ def test_a_row_that_appears_meanwhile_is_not_touched(shop: OperatedStack) -> Non
     target = shop.stack.resource("PaymentsTable")
     results = [restore.copy(shop.stack, target, ["order_id"], item, is_dry_run=False) for item in page]
     assert results == [restore.DIFFERENT, restore.COPIED]
+
+
+def test_a_row_loses_its_release(shop: OperatedStack) -> None:
+    """A later release may have let a PaymentIntent be created under other keys; a second run sees the same row."""
+    put_restored(shop, "ord_released", state="PENDING", released_at=NOW - 3600)
+    for result in (restore.COPIED, restore.SAME):
+        assert shop.ops(*WORDS, "--yes")[1]["rows"] == {result: 41}
+        assert "released_at" not in shop.row("ord_released")
 
 
 def test_an_expired_row_is_not_copied(shop: OperatedStack) -> None:
@@ -136,7 +115,7 @@ def restore_since(shop: OperatedStack, seconds_ago: int, *words: str) -> tuple[i
 @pytest.fixture
 def reconciled(operated: OperatedStack) -> OperatedStack:
     """A stack whose reconcile has run until a minute ago."""
-    checkpoints(operated).write(ReconcileCheckpoint.first(since=NOW - 60, now=NOW))
+    checkpoints(operated).write(ReconcileCheckpoint(since=NOW - 60))
     return operated
 
 
@@ -146,16 +125,17 @@ def test_reconcile_reads_the_events_again(reconciled: OperatedStack) -> None:
     begin = NOW - 7200 - restore.EVENT_LATE_SECONDS
     assert (restore_since(reconciled, 7200)[0], since(reconciled)) == (1, NOW - 60)
     assert (restore_since(reconciled, 7200, "--yes")[0], since(reconciled)) == (0, begin)
-    checkpoint = checkpoints(reconciled).read()
-    assert checkpoint is not None
-    assert (checkpoint.until, checkpoint.after_event) == (begin, None)
+    assert (restore_since(reconciled, 60, "--yes")[0], since(reconciled)) == (0, begin)
 
 
 def test_events_are_never_skipped(operated: OperatedStack) -> None:
     """A time that reconcile has not reached yet leaves it where it is; Stripe has none older than 30 days."""
     behind = NOW - 60 - 2 * restore.EVENT_LATE_SECONDS
-    checkpoints(operated).write(ReconcileCheckpoint.first(since=behind, now=NOW))
+    checkpoints(operated).write(ReconcileCheckpoint(since=behind))
     assert (restore_since(operated, 60, "--yes")[0], since(operated)) == (0, behind)
+    checkpoint = checkpoints(operated).read()
+    assert checkpoint is not None
+    assert checkpoint.version == 1
     with pytest.raises(Problem, match="30 days"):
         restore_since(operated, 31 * 24 * 3600, "--yes")
 
@@ -191,53 +171,19 @@ def test_what_an_order_has_not_seen_is_emitted_again(reconciled: OperatedStack) 
     assert {each: reconciled.row(each) for each in (seen, pending)} == {each: rows[each] for each in (seen, pending)}
 
 
-@pytest.mark.parametrize(
-    ("status", "state", "becomes"),
-    [
-        ("PAID", "SUCCEEDED", "SUCCEEDED"),
-        ("PAID", "PENDING", "PENDING"),
-        ("PENDING", "PENDING", "PENDING"),
-        ("PAYMENT_DECLINED", "PENDING", "DECLINED"),
-        ("CANCELED", "PENDING", "DECLINED"),
-    ],
-)
-def test_a_row_that_is_older_than_its_order_has_seen_is_raised(
-    reconciled: OperatedStack, status: str, state: str, becomes: str
-) -> None:
-    """Payments alone were restored: what the row says next counts again. An attempt that nobody asks for ends."""
+def test_a_row_that_is_older_than_its_order_has_seen_is_raised(reconciled: OperatedStack) -> None:
+    """Payments alone were restored: what the row says counts again. One that is PENDING has nothing to say."""
     seen = NOW - 50
-    order_id = pair(reconciled, 1, status, seen, state, 5)
-    assert restore_since(reconciled, 7200, "--yes")[1]["payments"] == {restore.RAISED: 1}
-    row = reconciled.row(order_id)
-    assert (row["state"], row["revision"] > seen) == (becomes, True)
-
-
-@pytest.mark.parametrize("status", ["PAYMENT_DECLINED", "NEEDS_REVIEW"])
-def test_a_row_that_its_order_has_no_message_for_ends(reconciled: OperatedStack, status: str) -> None:
-    """Both were restored: the row is of an attempt that the order does not know, or of an order that was lost. One that
-    ends itself is left."""
-    order_id = pair(reconciled, 1, status, 5, "PENDING", 9, attempt=2)
-    waiting = pair(reconciled, 2, status, 5, "PENDING", 9, attempt=2, cancel_requested_at=NOW)
-    of_another = pair(reconciled, 3, "PENDING", 5, "PENDING", 9, amount_minor=100)
-    assert restore_since(reconciled, 7200, "--yes")[1]["payments"] == {restore.EMITTED: 2, restore.SEEN: 1}
-    states = [reconciled.row(each)["state"] for each in (order_id, waiting, of_another)]
-    assert states == ["DECLINED", "PENDING", "DECLINED"]
-
-
-@pytest.mark.parametrize("busy", [{"claimed_at": NOW}, {"lease_expires_at": NOW + 3600, "lease_owner": "w"}])
-def test_a_row_that_a_worker_or_a_message_has_is_left_to_it(reconciled: OperatedStack, busy: dict[str, Any]) -> None:
-    """It may be charged at this moment: the order would say that it was declined."""
-    order_id = pair(reconciled, 1, "PAYMENT_DECLINED", 5, "PENDING", 9, attempt=2, **busy)
-    for words in ((), ("--yes",)):
-        status, document = restore_since(reconciled, 7200, *words)
-        assert (status, document["payments"]) == (1, {restore.CHANGED: 1})
-    assert reconciled.row(order_id)["state"] == "PENDING"
+    order_id = pair(reconciled, 1, "PAID", seen, "SUCCEEDED", 5)
+    pair(reconciled, 2, "PENDING", seen, "PENDING", 5)
+    assert restore_since(reconciled, 7200, "--yes")[1]["payments"] == {restore.EMITTED: 1, restore.SEEN: 1}
+    assert reconciled.row(order_id)["revision"] > seen
 
 
 def test_a_revision_is_raised_above_what_a_faster_clock_has_written(reconciled: OperatedStack) -> None:
     """The clock of whoever runs this is behind: the order would go on to ignore the row."""
     order_id = pair(reconciled, 1, "PAYMENT_DECLINED", NOW + 1800, "DECLINED", 5)
-    assert restore_since(reconciled, 7200, "--yes")[1]["payments"] == {restore.RAISED: 1}
+    assert restore_since(reconciled, 7200, "--yes")[1]["payments"] == {restore.EMITTED: 1}
     assert reconciled.row(order_id)["revision"] > NOW + 1800
 
 
@@ -287,43 +233,10 @@ def test_a_reservation_that_changes_meanwhile_is_left(reconciled: OperatedStack)
     assert reconciled.order(order_id).reserved_minor == 300
 
 
-def test_of_two_people_at_once_one_ends(reconciled: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The walk of the other one has come further: this one ends, and can be run again."""
-    pair(reconciled, 1, "PAID", 9, "SUCCEEDED", 9)
-    emit_page = restore.emit_page
-
-    def meanwhile(*given: Any, **named: Any) -> Any:
-        monkeypatch.setattr(restore, "emit_page", emit_page)
-        assert restore_since(reconciled, 7200, "--yes")[0] == 0
-        return emit_page(*given, **named)
-
-    monkeypatch.setattr(restore, "emit_page", meanwhile)
-    with pytest.raises(ConcurrentRun) as refused:
-        restore_since(reconciled, 7200, "--yes")
-    assert "run it again" in str(problem_of(refused.value))
-
-
-def test_a_walk_that_is_interrupted_is_continued(reconciled: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It begins again for another time, and each walk sets reconcile back once."""
+def test_more_rows_than_one_request_reads_are_compared(reconciled: OperatedStack) -> None:
+    """Each once."""
     reconciled.claim("ord_" + "0" * 32, **FREE)
     row = reconciled.row("ord_" + "0" * 32)
     for number in range(1, 101):
         reconciled.put("PaymentsTable", **{**row, "order_id": f"ord_{number:032x}"})
-    emit_page = restore.emit_page
-
-    def interrupted(*given: Any, after: Any, **named: Any) -> Any:
-        if after:
-            raise KeyboardInterrupt
-        return emit_page(*given, after=after, **named)
-
-    monkeypatch.setattr(restore, "emit_page", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        restore_since(reconciled, 7200, "--yes")
-    monkeypatch.setattr(restore, "emit_page", emit_page)
-    checkpoint = checkpoints(reconciled).read()
-    assert checkpoint is not None
-    checkpoints(reconciled).write(checkpoint.reading_since(NOW - 3600))
-    status, rest = restore_since(reconciled, 7200, "--yes")
-    assert (status, sum(rest["payments"].values())) == (0, 1)
-    assert since(reconciled) == NOW - 3600
-    assert sum(restore_since(reconciled, 7200, "--yes")[1]["payments"].values()) == 101
+    assert restore_since(reconciled, 7200, "--yes")[1]["payments"] == {restore.ORDER_LOST: 101}

@@ -3,7 +3,7 @@
 import re
 
 from onecharge.orders.republication import RepublishCheckpoint, republications_due
-from onecharge.payments.reconcile_checkpoint import ReconcileCheckpoint
+from onecharge.payments.stripe_events import ReconcileCheckpoint
 from ops import schedule
 from ops.output import duration_of
 from reconcile import run
@@ -45,17 +45,18 @@ def test_before_the_first_round_it_is_one_run_after_it_becomes_due() -> None:
     assert schedule.next_republication(NOW, None) == NOW + 2 * schedule.REPUBLISH_EVERY_SECONDS
 
 
-def test_a_row_is_delivered_then_reconciled() -> None:
+def test_a_row_is_delivered_until_it_is_unattended() -> None:
     """A message backs off for 15 minutes at most, and that of a worker that died is hidden as long as the queue hides
-    it; a row without one is visited after half an hour."""
+    it; a row without one is visited by reconcile after half an hour."""
     assert schedule.next_delivery(payment(lease_owner=None), 72) == NOW + 900 + 26
     assert schedule.next_delivery(payment(), 72) == NOW + 72 + 26
-    assert schedule.unattended_at(payment()) == NOW + 1800
-    last = ReconcileCheckpoint(since=NOW, until=NOW, round_started_at=NOW, round_completed_at=NOW)
-    assert schedule.next_reconciliation(last, due_at=NOW + 1800) == NOW + 1800 + 300
-    assert schedule.next_reconciliation(last, due_at=NOW - 9999) == schedule.next_reconciliation(last) == NOW + 300
-    assert schedule.next_reconciliation(None, due_at=NOW) == NOW + 300
-    assert schedule.next_reconciliation(None) is None
+    assert schedule.unattended_at(payment()) == NOW + run.UNATTENDED_SECONDS
+
+
+def test_stripes_events_are_read_a_list_after_the_checkpoint() -> None:
+    """If reconcile has never run, nobody knows."""
+    assert schedule.next_reading(ReconcileCheckpoint(since=NOW)) == NOW + schedule.EVENT_SECONDS
+    assert schedule.next_reading(None) is None
 
 
 def test_a_duration_has_two_units() -> None:

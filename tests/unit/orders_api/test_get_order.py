@@ -22,10 +22,10 @@ def test_an_unknown_order_is_not_found(client: Client, order_id: str, capsys: py
 
 
 def test_an_order_shows_its_attempts(client: Client) -> None:
-    """Each with its status, its decline code, a message that a shop can show, and Stripe's advice for the shop."""
+    """Each with its status, its decline code, and a message that a shop can show."""
     order_id = client.placed()
     assert client.get(f"/orders/{order_id}")[1]["attempts"] == [{"attempt": 1, "status": "PENDING"}]
-    outcome = {"status": "PAYMENT_DECLINED", "decline_code": "insufficient_funds", "advice_code": "try_again_later"}
+    outcome = {"status": "PAYMENT_DECLINED", "decline_code": "insufficient_funds"}
     client.set_status(order_id, "PAYMENT_DECLINED", _1=outcome)
     message = "This card has insufficient funds. Please try another card."
     assert client.get(f"/orders/{order_id}")[1]["attempts"] == [{"attempt": 1, "message": message, **outcome}]
@@ -34,10 +34,10 @@ def test_an_order_shows_its_attempts(client: Client) -> None:
 def test_a_decline_has_a_message_of_its_own() -> None:
     """If the same card may succeed, the message does not ask for another one."""
     same_card = "authentication_required duplicate_transaction issuer_not_available payment_method_used".split()
-    same_card += ["reenter_transaction", "requires_action_expired"]
+    same_card += ["reenter_transaction"]
     assert [code for code in same_card if "another card" in message_for(code)] == []
-    ours = "amount_too_large amount_too_small currency_not_supported payment_method_of_another_customer".split()
-    ours += ["payment_method_unactivated", "payment_method_unknown"]
+    ours = "currency_not_supported payment_method_of_another_customer payment_method_unactivated".split()
+    ours += ["payment_method_unknown"]
     assert [code for code in same_card + ours if message_for(code) == DECLINED] == []
 
 
@@ -75,6 +75,16 @@ def test_a_paid_order_shows_when_it_was_paid(client: Client) -> None:
     assert "paid_at" not in client.get(f"/orders/{order_id}")[1]
     client.set_attributes(order_id, paid_at="2026-11-01T09:00:02+00:00")
     assert client.get(f"/orders/{order_id}")[1]["paid_at"] == "2026-11-01T09:00:02+00:00"
+
+
+@pytest.mark.parametrize("reason", ["expired", "not_chargeable", None])
+def test_a_canceled_order_says_why(client: Client, reason: str | None) -> None:
+    """Unless a person canceled it."""
+    order_id = client.placed()
+    client.set_status(order_id, "CANCELED")
+    if reason:
+        client.set_attributes(order_id, cancel_reason=reason)
+    assert client.get(f"/orders/{order_id}")[1].get("cancel_reason") == reason
 
 
 def test_a_dispute_is_shown(client: Client) -> None:

@@ -56,31 +56,16 @@ def test_a_used_key_with_another_card_is_refused(client: Client, status: str) ->
     assert client.stored() == before
 
 
-def test_an_attempt_that_the_order_does_not_allow_is_refused(client: Client) -> None:
-    """409 that says why, and nothing changes: attempt 9, and a card whose issuer has advised not to try it again."""
+def test_an_order_has_a_limit_of_attempts(client: Client) -> None:
+    """409 that says why, and nothing changes: attempt 9. Until then the same card may be tried again."""
     order_id = client.placed()
     client.set_status(order_id, "PAYMENT_DECLINED")
-    client.set_attributes(order_id, refused_payment_methods=["pm_A"], attempt=ATTEMPTS_MAX - 1)
-
-    def refused(payment_method: str, key: str) -> str:
-        before = client.stored()
-        status, problem, _ = client.to(f"{order_id}/payments", {"payment_method": payment_method}, key=key)
-        assert (status, client.stored()) == (409, before)
-        return str(problem["type"])
-
-    assert refused("pm_A", "KA") == "urn:onecharge:problem:payment-method-refused"
-    assert declined_with(client, order_id, "pm_B", "KB")[0] == 202
-    assert refused("pm_B", "KC") == "urn:onecharge:problem:attempts-exhausted"
-    assert client.get(f"/orders/{order_id}")[0] == 200
-
-
-def test_an_order_that_stripe_has_given_up_takes_no_attempt(client: Client) -> None:
-    """Stripe limits how often a card is tried, and has canceled the PaymentIntent itself."""
-    order_id = client.placed()
-    client.set_status(order_id, "PAYMENT_DECLINED")
-    client.set_attributes(order_id, takes_no_attempt=True)
-    status, problem, _ = client.to(f"{order_id}/payments", OTHER_CARD)
+    client.set_attributes(order_id, attempt=ATTEMPTS_MAX - 1)
+    assert declined_with(client, order_id, "pm_A", "KA")[0] == 202
+    before = client.stored()
+    status, problem, _ = client.to(f"{order_id}/payments", {"payment_method": "pm_A"}, key="KB")
     assert (status, problem["type"]) == (409, "urn:onecharge:problem:attempts-exhausted")
+    assert client.stored() == before
 
 
 def test_an_order_that_waits_does_not_expire(client: Client) -> None:

@@ -37,14 +37,15 @@ def test_the_same_key_with_another_body_is_refused(client: Client) -> None:
     assert [item["currency"]["S"] for item in client.stored()] == ["EUR"]
 
 
-def test_an_order_id_derives_from_the_customer_and_the_key(client: Client) -> None:
+def test_an_order_id_derives_from_the_shop_the_customer_and_the_key(client: Client) -> None:
     """The same one in every release: a client's retry finds its order by it."""
-    assert client.post(order(), key="key-1")[1]["order_id"] == "ord_805a5c0bedcda93cabc9563120c9c3e6"
+    assert client.post(order(), key="key-1")[1]["order_id"] == "ord_19dad725b4b8a31ca574b87a5fbe9a89"
 
 
 def test_no_two_orders_have_the_same_id() -> None:
-    """Whatever customers and keys hold."""
-    parts = [("a", "b"), ("b", "a"), ("ab", ""), ("", "ab"), ("a,b", ""), ('a","b', ""), ("a", "c")]
+    """Whatever shops, customers and keys hold."""
+    pairs = [("a", "b"), ("b", "a"), ("ab", ""), ("", "ab"), ("a,b", ""), ('a","b', ""), ("a", "c")]
+    parts = [*(("s", *pair) for pair in pairs), *((*pair, "s") for pair in pairs), ("t", "a", "b")]
     assert len({order_id_of(*each) for each in parts}) == len(parts)
 
 

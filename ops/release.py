@@ -1,0 +1,307 @@
+"""Release what is held: orders whose PaymentIntent may no longer be created, since Stripe may have lost their keys.
+
+    release ORDER             one order; --all takes every order that is held and up to a week old
+    release ORDER --of PI     several PaymentIntents succeeded: this one pays the order, refund the others at Stripe
+    release ORDER --nothing   its key was used with other parameters, and you have looked: Stripe has nothing else of it
+    release ORDER --forget    this Stripe account does not have the row's PaymentIntent: a wrong key made it elsewhere
+
+It reads Stripe's complete list since the order was placed. What it finds is stored, or canceled; if it finds nothing,
+the worker may create a PaymentIntent once more. Then the order's present event is published. Exit status: 0 if each
+order is released, 1 if not.
+"""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from heapq import nlargest
+from typing import Any, NamedTuple
+
+from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.orders.schema import StoredOrder
+from onecharge.orders.store import OrderStore
+from onecharge.orders.transitions import WAITING
+from onecharge.payments.charge_rows import PaymentStore, final_changes
+from onecharge.payments.charge_rules import CREATE_SECONDS, Finalize, StripeIntent, is_held, reason_of_cancellation
+from onecharge.payments.payment_intents import PaymentIntents, read_intent
+from onecharge.payments.rows import OTHER_PARAMETERS, Payment
+from onecharge.payments.stripe_responses import ResponseKind
+from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
+from onecharge.runtime.dynamodb import ALL_SHARDS
+from onecharge.runtime.paging import paged
+from ops.connection import Stack
+from ops.errors import ExitStatus, Problem
+from ops.facts import orders_named_by
+from ops.output import Report, Table, time_of
+from ops.publish import touch
+
+ALL_SECONDS = 7 * 24 * 3600
+"""`--all` releases orders up to this age; older ones are named, and released one by one."""
+
+MARGIN_SECONDS = 2 * 3600
+"""The list of PaymentIntents begins this much before the order: two clocks may be an hour wrong each."""
+
+_PAGE_SIZE = 100
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("order", nargs="?", metavar="ORDER", help="the order's id")
+    which.add_argument("--all", action="store_true", help="every order that is held, up to a week old")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--of", metavar="PI", help="which of several PaymentIntents that succeeded pays the order")
+    how.add_argument("--nothing", action="store_true", help="you have looked: Stripe has no other PaymentIntent of it")
+    how.add_argument("--forget", action="store_true", help="let the row forget its PaymentIntent")
+
+
+def run(stack: Stack, arguments: Namespace) -> Report:
+    """Raises Problem."""
+    if arguments.all and (arguments.of or arguments.forget or arguments.nothing):
+        raise Problem("--of, --nothing and --forget are for one order")
+    release = Release.of(stack, is_dry_run=not arguments.yes, has_looked=arguments.nothing)
+    now = release.stripe_now()
+    rows = release.held(now) if arguments.all else [release.named(arguments.order)]
+    is_old = {row.request.order_id: arguments.all and now - row.request.placed_at > ALL_SECONDS for row in rows}
+    seen = None if arguments.forget else release.look(row for row in rows if not is_old[row.request.order_id])
+
+    def released(row: Payment) -> dict[str, Any]:
+        order_id = row.request.order_id
+        try:
+            if is_old[order_id]:
+                raise Blocked("older than a week: release it by its id")
+            what = release.release(row, seen, of=arguments.of) if seen else release.forget(row)
+        except Blocked as blocked:
+            return {"order_id": order_id, "done": False, "what": str(blocked)}
+        return {"order_id": order_id, "done": arguments.yes, "what": what}
+
+    found = list(map(released, rows))
+    parts: list[Table | str] = [Table.of("orders", "order_id what", found)]
+    parts += [] if arguments.yes else ["dry run: --yes does it"]
+    status = ExitStatus.OK if all(each["done"] for each in found) else ExitStatus.FOUND
+    return Report({"released": found}, parts, status)
+
+
+# ---------------------------------------------------------------- what follows from what Stripe shows, pure
+
+
+class Blocked(Exception):
+    """Nothing is done: a person has to look, or to run it again. The text says why."""
+
+
+class Decision(NamedTuple):
+    """What follows for a row that is held."""
+
+    cancel: tuple[StripeIntent, ...] = ()
+    """Canceled at Stripe first: one too many."""
+    store: StripeIntent | None = None
+    """The order's PaymentIntent: its end, or its id for the worker. None: Stripe has none."""
+
+
+def decide(row: Payment, found: Iterable[StripeIntent], *, shop: str, of: str | None = None) -> Decision:
+    """What a complete look at Stripe means for a row that is held. Raises Blocked.
+
+    Args:
+        found: every PaymentIntent that names the order, in its metadata, its charge's or a description.
+        of: the id of the PaymentIntent that pays the order, if several have succeeded.
+    """
+    found = sorted(found, key=lambda each: each.created)
+    if strange := [each for each in found if not each.is_of(shop, row.request)]:
+        raise Blocked(f"{_ids(strange)} names the order, but shop, order, customer, amount or currency do not agree")
+    succeeded = [each for each in found if each.status == "succeeded" and of in (None, each.payment_intent_id)]
+    canceled = [each for each in found if each.status == "canceled"]
+    still_open = [each for each in found if each.is_open]
+    if cardless := [each for each in still_open if not each.takes_cards]:
+        raise Blocked(f"{_ids(cardless)} takes no cards: cancel it at Stripe, which cancels the order")
+    if waiting := [each for each in found if not (each.is_open or each.status in ("succeeded", "canceled"))]:
+        raise Blocked(f"{_ids(waiting)} is {waiting[0].status}: run it again once Stripe has decided")
+    if of is not None and not succeeded:
+        raise Blocked(f"{of} is no PaymentIntent of the order that succeeded")
+    if len(succeeded) > 1:
+        raise Blocked(f"{_ids(succeeded)} succeeded: name one with --of, and refund the others at Stripe")
+    if succeeded or canceled:
+        return Decision(tuple(still_open), (succeeded or canceled)[0])
+    return Decision(tuple(still_open[1:]), still_open[0] if still_open else None)
+
+
+def _ids(intents: Iterable[StripeIntent]) -> str:
+    return ", ".join(each.payment_intent_id for each in intents)
+
+
+def changes_of(intent: StripeIntent, order: StoredOrder | None, now: int) -> dict[str, Any]:
+    """What is written to the row for the order's PaymentIntent. An order that was told DECLINED waits for a card."""
+    match intent.status:
+        case _ if intent.is_open and order and order.status is OrderStatus.PAYMENT_DECLINED:
+            return final_changes(Finalize(PaymentState.DECLINED, intent), now)
+        case "succeeded":
+            return final_changes(Finalize(PaymentState.SUCCEEDED, intent), now)
+        case "canceled":
+            return final_changes(Finalize(PaymentState.CANCELED, intent, reason_of_cancellation(intent)), now)
+        case _:
+            return {"payment_intent_id": intent.payment_intent_id}
+
+
+ENDS = {OrderStatus.CANCELED: PaymentState.CANCELED, OrderStatus.PAYMENT_DECLINED: PaymentState.DECLINED}
+"""How a row ends whose order has ended so, if Stripe has nothing: a late duplicate has made the lost row again."""
+
+
+def changes_without(row: Payment, order: StoredOrder | None, now: int, *, has_looked: bool) -> dict[str, Any]:
+    """What is written to the row if Stripe has nothing of the order. Raises Blocked."""
+    if row.held_because == OTHER_PARAMETERS and not (has_looked or row.cancel_requested_at):
+        raise Blocked(f"{OTHER_PARAMETERS}: look for what the order paid before it was lost, then say --nothing")
+    if order is None or order.status is OrderStatus.PAID:
+        raise Blocked(f"Stripe has nothing of it, and the order is {order.status if order else 'lost: restore it'}")
+    if end := ENDS.get(order.status):
+        return final_changes(Finalize(end), now)
+    if order.money_differs_from(row.request) and order.status is not OrderStatus.CANCELING:
+        raise Blocked("the order's amount or currency is not the payment's: cancel the order through the API")
+    if now < (over_at := row.request.placed_at + CREATE_SECONDS + FUTURE_MAX_SECONDS):
+        # If the row is lost after it was released, a worker whose clock is behind would create under the first keys.
+        raise Blocked(f"a worker whose clock is behind may still create it: run it again at {time_of(over_at)}")
+    return {"released_at": now, "held_because": None}
+
+
+# ---------------------------------------------------------------- the command
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a complete look has shown."""
+
+    began_at: int
+    """By Stripe's clock, before the first page was read; epoch seconds."""
+    by_order: Mapping[str, list[StripeIntent]]
+
+
+@dataclass(frozen=True)
+class Release:
+    """What the command works with. Methods raise Problem, stripe.StripeError and botocore's errors."""
+
+    payments: PaymentStore
+    orders: OrderStore
+    stripe: PaymentIntents
+    is_dry_run: bool
+    has_looked: bool = False
+
+    @classmethod
+    def of(cls, stack: Stack, *, is_dry_run: bool, has_looked: bool = False) -> "Release":
+        payments = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable"))
+        orders = OrderStore(stack.dynamodb, stack.resource("OrdersTable"))
+        return cls(payments, orders, stack.payment_intents, is_dry_run, has_looked)
+
+    def held(self, now: int) -> list[Payment]:
+        """Every row that is held."""
+        read = partial(self.payments.unfinished, claimed_before=now, limit=_PAGE_SIZE)
+        ids = [each for page, _ in paged(ALL_SHARDS, read) for each in page]
+        return [row for row in map(self.payments.read, ids) if row and is_held(row, now)]
+
+    def named(self, order_id: str) -> Payment:
+        """The row of this order."""
+        if row := self.payments.read(order_id):
+            return row
+        raise Problem(f"{order_id} has no payment: its message makes one (`publish {order_id}`), then run this again")
+
+    def look(self, rows: Iterable[Payment]) -> Seen:
+        """Read all PaymentIntents since the earliest of these orders, in one pass. A search lags, the list does not."""
+        self._require_our_account()
+        began_at = self.stripe_now()
+        wanted = {row.request.order_id: self._placed_at(row) for row in rows}
+        found: dict[str, list[StripeIntent]] = {order_id: [] for order_id in wanted}
+        for made in self._listed(since=min(wanted.values()) - MARGIN_SECONDS) if wanted else ():
+            named = orders_named_by(made)
+            # What names several orders is no order's.
+            intent = read_intent(made) if len(named) == 1 else replace(read_intent(made), order_id=None)
+            for order_id in named & wanted.keys():
+                found[order_id].insert(0, intent)  # The list has the newest first.
+        return Seen(began_at, found)
+
+    def _placed_at(self, row: Payment) -> int:
+        """When the order was placed: by its row, or by the order itself if that is earlier.
+
+        An order that was lost may have been placed again: a key that Stripe knows with other parameters says so.
+        """
+        order, by_row = self.orders.find(row.request.order_id), row.request.placed_at
+        by_row -= 2 * 24 * 3600 if row.held_because == OTHER_PARAMETERS else 0
+        return min(by_row, int(datetime.fromisoformat(order.placed_at).timestamp())) if order else by_row
+
+    def _listed(self, since: int) -> Iterator[Any]:
+        parameters: Any = {"created": {"gte": since}, "limit": _PAGE_SIZE, "expand": ["data.latest_charge"]}
+        yield from self.stripe.client.v1.payment_intents.list(parameters).auto_paging_iter()
+
+    def _require_our_account(self, *, without: str = "") -> None:
+        """Raises Problem if Stripe lacks the PaymentIntent of the youngest order: the key is another account's.
+
+        Args:
+            without: an order that is to forget its PaymentIntent. One that Stripe knows, of ten others, is enough then:
+                a wrong key may have made those of several orders.
+        """
+        names: Any = {"ProjectionExpression": "order_id, payment_intent_id, placed_at"}
+        pages = self.payments.client.get_paginator("scan").paginate(TableName=self.payments.table, **names)
+        items = (item for page in pages for item in page["Items"] if "payment_intent_id" in item)
+        others = (item for item in items if item["order_id"]["S"] != without)
+        # Not the row that was claimed last: one whose PaymentIntent a wrong key has made is claimed again and again.
+        youngest = nlargest(10 if without else 1, others, key=lambda item: int(item["placed_at"]["N"]))
+        ids = [item["payment_intent_id"]["S"] for item in youngest]
+        if ids and all(map(self._is_unknown, ids)):
+            raise Problem(f"this Stripe account does not have {ids[0]}: the key is another account's, or mode's")
+
+    def _is_unknown(self, intent_id: str) -> bool:
+        failure = self.stripe.retrieve(intent_id).failure
+        if failure and failure.kind is not ResponseKind.NOT_FOUND:
+            raise Problem(f"Stripe does not show {intent_id}: {failure.kind}")
+        return failure is not None
+
+    def stripe_now(self) -> int:
+        """The time by Stripe's clock, which every response has."""
+        made: Any = self.stripe.client.v1.payment_intents.list({"limit": 1})
+        return int(parsedate_to_datetime(made.last_response.headers["Date"]).timestamp())
+
+    def release(self, row: Payment, seen: Seen, *, of: str | None = None) -> str:
+        """Store what was found, or let the worker create; then publish the order's event. Raises Blocked."""
+        order, now = self.orders.find(row.request.order_id), seen.began_at
+        if not is_held(row, now):
+            if row.state is not PaymentState.PENDING or order is None or order.status not in WAITING:
+                raise Blocked(f"it is not held: the payment is {row.state}")
+            return self._write(row, {}, now, "publish the order's event again: it is not held")
+        if row.lease_expires_at > now:
+            raise Blocked(f"a worker has it until {time_of(row.lease_expires_at)}: run it again then")
+        cancel, store = decide(row, seen.by_order[row.request.order_id], shop=self.stripe.shop, of=of)
+        if store is None:
+            changes = changes_without(row, order, now, has_looked=self.has_looked)
+            end = changes.get("state")
+            what = f"end it as {end}, as its order" if end else "let the worker create a PaymentIntent"
+            return self._write(row, changes, now, f"{what}: Stripe has none")
+        if store.is_open and order and order.status is OrderStatus.CANCELED:
+            raise Blocked(f"the order is CANCELED, but {store.payment_intent_id} is open: cancel it at Stripe")
+        if store.is_disputed:
+            store = replace(store, dispute=self.stripe.newest_dispute(store.payment_intent_id))
+        # First: the page of a customer may still confirm one of them. If this is interrupted, the next run takes our
+        # cancellation for a person's, and the order ends as CANCELED.
+        for each in cancel if not self.is_dry_run else ():
+            shown = self.stripe.cancel(each.payment_intent_id, "duplicate").intent
+            if shown is None or shown.status != "canceled":
+                raise Blocked(f"{each.payment_intent_id} could not be canceled: run it again")
+        what = f"store {store.payment_intent_id}, which is {store.status}"
+        return self._write(
+            row, changes_of(store, order, now), now, f"cancel {_ids(cancel)}, and {what}" if cancel else what
+        )
+
+    def forget(self, row: Payment) -> str:
+        """Let the row forget a PaymentIntent that a wrong Stripe key has made. Raises Blocked."""
+        self._require_our_account(without=row.request.order_id)
+        now, intent_id = self.stripe_now(), row.payment_intent_id
+        if row.state is not PaymentState.PENDING or row.lease_expires_at > now or intent_id is None:
+            raise Blocked(f"the payment is {row.state}, and names {intent_id}; or a worker has it")
+        if not self._is_unknown(intent_id):
+            raise Blocked(f"this Stripe account has {intent_id}")
+        return self._write(row, {"payment_intent_id": None, "released_at": None}, now, f"let it forget {intent_id}")
+
+    def _write(self, row: Payment, changes: Mapping[str, Any], now: int, what: str) -> str:
+        """Write on the revision that was read before the look, then publish. Raises Blocked."""
+        if self.is_dry_run:
+            return f"would {what}"
+        if changes and not self.payments.write_if_unchanged(row, changes, now=now):
+            raise Blocked("the row has changed since it was read: run it again")
+        touch(self.payments.client, self.orders.table, {"order_id": {"S": row.request.order_id}})
+        return f"done: {what}"

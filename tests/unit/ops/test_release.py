@@ -1,0 +1,352 @@
+"""`release`: what follows from a complete look at Stripe, and the command on tables and Stripe."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from onecharge.contract.events import CancelRequestedEvent
+from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.orders.schema import StoredOrder
+from onecharge.payments.charge_rules import CREATE_SECONDS, StripeIntent
+from onecharge.payments.rows import KEYS_USED_UP
+from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
+from ops.errors import Problem
+from ops.release import ALL_SECONDS, Blocked, Decision, decide
+from tests.shop.builders import SHOP, intent, payment
+from tests.support.operated_stack import API_KEY, FINAL, FREE, HOUR, OperatedStack
+
+ORDER_ID = "ord_" + "d" * 32
+ROW = payment(payment_intent_id=None, **FREE)
+OPEN, ACTION, PROCESSING, PAID, CANCELED = (
+    *("requires_payment_method", "requires_action", "processing", "succeeded", "canceled"),
+)
+
+
+def decided(found: Sequence[StripeIntent], of: str | None = None) -> Decision | None:
+    """None if a person has to look."""
+    try:
+        return decide(ROW, found, shop=SHOP, of=of)
+    except Blocked:
+        return None
+
+
+def expected(found: Sequence[StripeIntent], of: str | None) -> Decision | None:
+    """The rules of docs/protocol.md, "Held", each by itself; `found` is in the order of creation."""
+    statuses = [each.status for each in found]
+    paid = [each for each in found if each.status == PAID and of in (None, each.payment_intent_id)]
+    still_open = tuple(each for each in found if each.status in (OPEN, ACTION))
+    if PROCESSING in statuses or len(paid) > 1 or (of and not paid):
+        return None
+    if paid or CANCELED in statuses:
+        return Decision(still_open, (paid or [each for each in found if each.status == CANCELED])[0])
+    return Decision(still_open[1:], still_open[0] if still_open else None)
+
+
+def test_what_a_look_at_stripe_means() -> None:
+    """Up to three PaymentIntents of each status, in any order of the list, with and without one that is named."""
+    wrong = []
+    for count in range(4):
+        for statuses in product((OPEN, ACTION, PROCESSING, PAID, CANCELED), repeat=count):
+            found = [intent(each, payment_intent_id=f"pi_{at}", created=at) for at, each in enumerate(statuses)]
+            for of, listed in product((None, "pi_0", "pi_9"), (found, found[::-1])):
+                if decided(listed, of) != expected(found, of):
+                    wrong.append((statuses, of, decided(listed, of)))
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"shop": "another"}, {"shop": ""}, {"order_id": None}, {"order_id": "ord_" + "b" * 32}),
+        *({"customer_id": "cus_2"}, {"amount_minor": 1098}, {"currency": "USD"}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("status", [OPEN, PAID, CANCELED])
+def test_what_names_the_order_and_does_not_agree_blocks(status: str, changes: dict[str, Any]) -> None:
+    """A person has edited it, or made it: it may have charged the customer, whatever else is there."""
+    strange = replace(intent(status, payment_intent_id="pi_2"), **changes)
+    assert [decided(each) for each in ([strange], [intent(OPEN), strange], [intent(PAID), strange])] == [None] * 3
+
+
+# ---------------------------------------------------------------- on tables and Stripe
+
+
+def held(operated: OperatedStack, hours: float = 25, **row: Any) -> StoredOrder:
+    """An order whose worker could not create its PaymentIntent in time."""
+    with operated.hours_ago(hours):
+        order = operated.place()
+        operated.claim(order.order_id, **{**FREE, **row})
+    return order
+
+
+def released(operated: OperatedStack, *words: str, yes: bool = True) -> list[str]:
+    """What the command says of each order; its exit status is 0 if all is done."""
+    status, document, _ = operated.ops("release", *words, *(["--yes"] if yes else []))
+    assert (status == 0) == all(each["done"] for each in document["released"])
+    return [each["what"] for each in document["released"]]
+
+
+def deliver(operated: OperatedStack, order_id: str) -> None:
+    """The order's present event reaches the worker."""
+    event = operated.order(order_id).event()
+    assert event is not None
+    operated.send("PaymentsQueue", event.model_dump_json(exclude_none=True))
+    operated.charge()
+
+
+def test_an_order_that_stripe_has_nothing_of_is_charged_once(operated: OperatedStack) -> None:
+    """A dry run changes nothing. The window begins with the release, and the order's event is published, each time."""
+    order_id = held(operated).order_id
+    deliver(operated, order_id)
+    assert (operated.payment(order_id).state, operated.charges(order_id)) == (PaymentState.PENDING, 0)
+    before = operated.row(order_id), operated.get("OrdersTable", order_id=order_id)
+    [what] = released(operated, order_id, yes=False)
+    assert "would let the worker create" in what
+    assert (operated.row(order_id), operated.get("OrdersTable", order_id=order_id)) == before
+    released(operated, "--all")
+    assert abs(int(operated.row(order_id)["released_at"]) - time.time()) < 10
+    assert released(operated, order_id) == ["done: publish the order's event again: it is not held"]
+    assert operated.get("OrdersTable", order_id=order_id)["touches"] == 2
+    deliver(operated, order_id)
+    assert (operated.payment(order_id).state, operated.charges(order_id)) == (PaymentState.SUCCEEDED, 1)
+    assert "it is not held" in released(operated, order_id)[0]
+
+
+def test_it_is_released_once_the_first_window_is_over_by_every_clock(operated: OperatedStack) -> None:
+    """If the row is lost after its release, a worker whose clock is an hour behind would create under the first keys.
+
+    One that is held earlier waits, too: its keys replay failures, or are known with other parameters.
+    """
+    over_after = (CREATE_SECONDS + FUTURE_MAX_SECONDS) / HOUR
+    early = held(operated, over_after - 0.1).order_id
+    used_up = held(operated, 1, held_because=KEYS_USED_UP).order_id
+    for order_id in (early, used_up):
+        assert "a worker whose clock is behind" in released(operated, order_id)[0]
+        assert operated.payment(order_id).released_at is None
+    late = held(operated, over_after + 0.1).order_id
+    released(operated, late)
+    assert operated.payment(late).released_at is not None
+
+
+def test_a_cancellation_is_released_too(operated: OperatedStack) -> None:
+    """Its trace at Stripe outlives our tables: the worker creates, and cancels."""
+    order = held(operated)
+    operated.set_status(order, OrderStatus.CANCELING)
+    cancel = CancelRequestedEvent.of(order.current_attempt, correlation_id="c").model_dump_json()
+    operated.send("PaymentsQueue", cancel)
+    operated.charge()
+    assert operated.payment(order.order_id).state is PaymentState.PENDING
+    released(operated, order.order_id)
+    deliver(operated, order.order_id)
+    assert (operated.payment(order.order_id).state, operated.charges(order.order_id)) == (PaymentState.CANCELED, 0)
+
+
+def test_what_was_charged_is_stored_at_any_age(operated: OperatedStack) -> None:
+    """With what was refunded of it, and its dispute; what else is open is canceled."""
+    with operated.hours_ago(24 * 40):
+        order = operated.pay()
+    own = str(operated.payment(order.order_id).payment_intent_id)
+    operated.set_status(order, OrderStatus.PENDING)
+    operated.stack.stripe.v1.refunds.create({"payment_intent": own, "amount": 400})
+    dispute = operated.standin.open_dispute(own)
+    other = operated.intent(order.order_id)
+    operated.claim_again(order)
+    released(operated, order.order_id)
+    row = operated.payment(order.order_id)
+    assert (row.state, row.payment_intent_id, row.amount_refunded_minor) == (PaymentState.SUCCEEDED, own, 400)
+    assert row.dispute == (dispute, "needs_response")
+    assert operated.stack.stripe.v1.payment_intents.retrieve(other).status == CANCELED
+
+
+def test_what_was_charged_is_stored_although_its_order_is_lost(operated: OperatedStack) -> None:
+    """There is nothing to publish: the restored order takes the outcome later."""
+    order = held(operated)
+    operated.intent(order.order_id, confirm="pm_card_visa")
+    operated.delete("OrdersTable", order_id=order.order_id)
+    released(operated, order.order_id)
+    assert operated.payment(order.order_id).state is PaymentState.SUCCEEDED
+
+
+def test_of_several_that_are_open_one_is_left(operated: OperatedStack) -> None:
+    """The first one; the worker confirms it."""
+    order_id = held(operated).order_id
+    first, second = operated.intent(order_id), operated.intent(order_id)
+    released(operated, order_id)
+    assert operated.payment(order_id).payment_intent_id == first
+    assert operated.stack.stripe.v1.payment_intents.retrieve(second).status == CANCELED
+    deliver(operated, order_id)
+    assert (operated.payment(order_id).state, operated.charges(order_id)) == (PaymentState.SUCCEEDED, 1)
+
+
+def test_a_cancellation_that_is_found_ends_the_order(operated: OperatedStack) -> None:
+    """Beside one that is open: that is canceled, too, before the row says CANCELED."""
+    order_id = held(operated).order_id
+    canceled, still_open = operated.intent(order_id), operated.intent(order_id)
+    operated.stack.stripe.v1.payment_intents.cancel(canceled)
+    assert f"would cancel {still_open}" in released(operated, order_id, yes=False)[0]
+    released(operated, order_id)
+    row = operated.payment(order_id)
+    assert (row.state, row.payment_intent_id) == (PaymentState.CANCELED, canceled)
+    assert operated.stack.stripe.v1.payment_intents.retrieve(still_open).status == CANCELED
+
+
+def test_one_that_succeeds_while_it_is_canceled_stops_the_release(
+    operated: OperatedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The customer's page confirms in between: the next run finds it."""
+    order_id = held(operated).order_id
+    operated.intent(order_id)
+    late = operated.intent(order_id)
+    cancel = type(operated.stack.payment_intents).cancel
+
+    def too_late(self: Any, intent_id: str, reason: str) -> Any:
+        self.client.v1.payment_intents.confirm(intent_id, {"payment_method": "pm_card_visa"})
+        return cancel(self, intent_id, reason)
+
+    monkeypatch.setattr(type(operated.stack.payment_intents), "cancel", too_late)
+    assert "run it again" in released(operated, order_id)[0]
+    assert operated.payment(order_id).payment_intent_id is None
+    monkeypatch.undo()
+    released(operated, order_id)
+    assert operated.payment(order_id).payment_intent_id == late
+
+
+def test_a_person_names_one_of_two_that_succeeded(operated: OperatedStack) -> None:
+    """The other one is a person's to refund."""
+    order_id = held(operated).order_id
+    both = [operated.intent(order_id, confirm="pm_card_visa") for _ in range(2)]
+    assert "name one with --of" in released(operated, order_id)[0]
+    released(operated, order_id, "--of", both[1])
+    assert operated.payment(order_id).payment_intent_id == both[1]
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        {"metadata": {"order_id": "ord_" + "b" * 32}},
+        {"metadata": {}},
+        {"amount": 100},
+        {"description": "ord_" + "b" * 32},
+    ],
+    ids=str,
+)
+def test_what_a_person_has_edited_at_stripe_blocks(operated: OperatedStack, edited: dict[str, Any]) -> None:
+    """One of metadata, description and amount names the order no more, or another one, too: nothing is written."""
+    order_id = held(operated).order_id
+    operated.intent(order_id, **edited)
+    assert "do not agree" in released(operated, order_id)[0]
+    assert operated.payment(order_id).payment_intent_id is None
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        (OrderStatus.CANCELED, PaymentState.CANCELED),
+        (OrderStatus.PAYMENT_DECLINED, PaymentState.DECLINED),
+        (OrderStatus.PAID, PaymentState.PENDING),
+        (None, PaymentState.PENDING),
+    ],
+)
+def test_a_row_ends_as_its_order_if_stripe_has_nothing(
+    operated: OperatedStack, status: OrderStatus | None, state: PaymentState
+) -> None:
+    """A late duplicate has made a lost row again. One of a paid or lost order is a person's."""
+    order = held(operated)
+    if status:
+        operated.set_status(order, status)
+    else:
+        operated.delete("OrdersTable", order_id=order.order_id)
+    released(operated, order.order_id)
+    row = operated.payment(order.order_id)
+    assert (row.state, row.released_at) == (state, None)
+
+
+def test_an_order_that_was_priced_again_is_not_created_at_the_old_price(operated: OperatedStack) -> None:
+    """Its customer has not agreed to it; a cancellation goes on."""
+    order = held(operated)
+    operated.set_status(order, OrderStatus.PENDING, amount_minor=100)
+    assert "cancel the order" in released(operated, order.order_id)[0]
+    operated.set_status(order, OrderStatus.CANCELING, amount_minor=100)
+    released(operated, order.order_id)
+    assert operated.payment(order.order_id).released_at is not None
+
+
+def test_the_look_begins_two_hours_before_the_earlier_of_both_times(operated: OperatedStack) -> None:
+    """Clocks may be an hour wrong each, and a row that was made again has the time of its message."""
+    with operated.hours_ago(30):
+        order = operated.place()
+    with operated.hours_ago(31.9):
+        early = operated.intent(order.order_id)
+    operated.claim(order.order_id, at=int(time.time()) - 25 * HOUR, **FREE)
+    released(operated, order.order_id)
+    assert operated.payment(order.order_id).payment_intent_id == early
+
+
+def test_another_accounts_key_releases_nothing(operated: OperatedStack) -> None:
+    """It does not have the youngest order's PaymentIntent, so that it shows none of these orders either."""
+    order_id, forgets = held(operated).order_id, held(operated, payment_intent_id=operated.intent(ORDER_ID)).order_id
+    operated.pay()
+    operated.standin.assign_api_key(API_KEY, "acct_other")
+    for words in ((order_id,), ("--all",), (forgets, "--forget")):
+        with pytest.raises(Problem, match="another account's"):
+            released(operated, *words)
+    assert operated.payment(order_id).released_at is None
+    assert operated.payment(forgets).payment_intent_id is not None
+
+
+def test_a_worker_that_has_the_row_is_waited_for(operated: OperatedStack) -> None:
+    """And a row that changes during the look is not written."""
+    order_id = held(operated, lease_owner="w", lease_expires_at=int(time.time()) + HOUR).order_id
+    assert "a worker has it" in released(operated, order_id)[0]
+    operated.set_payment(order_id, **FREE)
+    orders = operated.stack.dynamodb
+
+    class Claims:
+        """Claims the row once the look has begun."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "get_paginator":
+                operated.set_payment(order_id, revision=operated.row(order_id)["revision"] + 1)
+            return getattr(orders, name)
+
+    operated.stack.__dict__["dynamodb"] = Claims()
+    assert "has changed" in released(operated, order_id)[0]
+    assert operated.payment(order_id).released_at is None
+
+
+def test_all_takes_what_is_held_and_names_what_is_old(operated: OperatedStack) -> None:
+    """Neither what is young, nor what has a PaymentIntent, nor what has ended; an old one goes by its id."""
+    young, old = held(operated).order_id, held(operated, ALL_SECONDS / HOUR + 1).order_id
+    held(operated, CREATE_SECONDS / HOUR - 0.1)
+    held(operated, payment_intent_id=operated.intent(ORDER_ID))
+    held(operated, state="DECLINED", **FINAL)
+    status, document, _ = operated.ops("release", "--all", "--yes")
+    assert (status, {each["order_id"]: each["done"] for each in document["released"]}) == (1, {young: True, old: False})
+    released(operated, old)
+    assert operated.payment(old).released_at is not None
+
+
+def test_a_row_forgets_what_a_wrong_key_has_made(operated: OperatedStack) -> None:
+    """One order, by its name; not what this account has. Then it is held, or created in time."""
+    operated.pay()
+    # Its message is delivered again and again: it was claimed last, and other orders are released all the same.
+    order_id = held(operated, payment_intent_id="pi_elsewhere", released_at=1, claimed_at=int(time.time()) + 9).order_id
+    assert "would let the worker create" in released(operated, held(operated).order_id, yes=False)[0]
+    assert "would let it forget pi_elsewhere" in released(operated, order_id, "--forget", yes=False)[0]
+    released(operated, order_id, "--forget")
+    row = operated.payment(order_id)
+    assert (row.payment_intent_id, row.released_at) == (None, None)
+    known = held(operated, payment_intent_id=operated.intent(order_id)).order_id
+    busy = held(operated, payment_intent_id="pi_elsewhere", lease_expires_at=int(time.time()) + HOUR).order_id
+    paid = held(operated, payment_intent_id="pi_elsewhere", state="SUCCEEDED", **FINAL).order_id
+    for refused in (known, busy, paid):
+        before = operated.row(refused)
+        released(operated, refused, "--forget")
+        assert operated.row(refused) == before
+    with pytest.raises(Problem, match="for one order"):
+        released(operated, "--all", "--forget")

@@ -1,0 +1,197 @@
+"""Cancellations: once one is requested nothing is confirmed, CANCELED rests on what Stripe shows, and each one ends."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from onecharge.payments.charge_rules import CREATE_SECONDS
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.consumer import BackOff, Done, RetryAfter
+from tests.shop.builders import BOUNDS, T0
+from tests.shop.scripted_stripe import (
+    ASKS_FOR_ACTION,
+    LOST,
+    NO_ANSWER,
+    NO_FUNDS,
+    Execute,
+    Step,
+    afterwards,
+    as_usual,
+    killed,
+    killed_after,
+    meanwhile,
+)
+from tests.shop.shop import Shop
+from tests.unit.payments.conftest import alarms
+
+When = Callable[[Callable[[], object]], Step]
+
+
+def reason(shop: Shop) -> str | None:
+    return shop.stripe.intent("pi_0").cancellation_reason
+
+
+def test_a_cancellation_before_the_charge_leaves_a_trace_at_stripe(shop: Shop) -> None:
+    """A PaymentIntent is created to be canceled. The row is lost: the order's own message finds it canceled."""
+    assert [shop.cancel(), shop.cancel()] == [Done()] * 2
+    assert shop.stripe.operations == ["create", "cancel"]
+    assert (shop.outcome, shop.payment().reason, reason(shop)) == (("CANCELED", "pi_0"), None, "requested_by_customer")
+    shop.lose_row()
+    assert shop.deliver() == Done()
+    assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_0"), [])
+
+
+@pytest.mark.parametrize("card", [NO_FUNDS, ASKS_FOR_ACTION])
+def test_a_declined_or_waiting_order_is_canceled(shop: Shop, card: str) -> None:
+    """Its own PaymentIntent is canceled, so no page can confirm it anymore."""
+    shop.deliver(payment_method=card)
+    assert shop.cancel() == Done()
+    assert (shop.outcome, reason(shop)) == (("CANCELED", "pi_0"), "requested_by_customer")
+
+
+def test_a_paid_order_is_not_canceled(shop: Shop) -> None:
+    """The request is not even stored, and costs no request to Stripe."""
+    shop.deliver()
+    assert shop.cancel() == Done()
+    assert (shop.payment().state, shop.payment().cancel_requested_at) == ("SUCCEEDED", None)
+    assert shop.stripe.operations == ["create", "confirm"]
+
+
+def test_a_customer_who_authenticated_first_has_paid(shop: Shop) -> None:
+    """Stripe decides the race: it does not cancel a PaymentIntent that has succeeded. The row knows of its dispute."""
+    shop.deliver(payment_method=ASKS_FOR_ACTION)
+
+    def pays() -> None:
+        shop.stripe.bank_decides(shop.stripe.intent("pi_0"), pays=True)
+        shop.stripe.disputed("pi_0", "needs_response")
+
+    shop.stripe.next("cancel", meanwhile(pays))
+    assert shop.cancel(payment_method=ASKS_FOR_ACTION) == Done()
+    assert (shop.outcome, shop.payment().dispute_status) == (("SUCCEEDED", "pi_0"), "needs_response")
+    assert alarms(shop) == [Cause.CHARGE_DISPUTED]
+
+
+def test_a_processing_payment_is_waited_for(shop: Shop) -> None:
+    """Stripe has not decided yet."""
+    shop.io.faults["stripe_confirm"] = "processing"
+    shop.deliver()
+    assert shop.cancel() == BackOff()
+    shop.stripe.show("pi_0", "requires_payment_method")
+    assert shop.cancel() == Done()
+    assert shop.outcome == ("CANCELED", "pi_0")
+
+
+@pytest.mark.parametrize("operation", ["create", "cancel"])
+@pytest.mark.parametrize("step", [NO_ANSWER, LOST])
+def test_an_undecided_cancellation_backs_off(shop: Shop, operation: str, step: Step) -> None:
+    """Neither it nor the order's own message ends before Stripe answers; nothing is confirmed."""
+    shop.stripe.next(operation, step, as_usual, step)
+    assert shop.cancel() == BackOff()
+    assert {shop.deliver(), shop.cancel(), shop.cancel()} <= {BackOff(), Done()}
+    assert (shop.outcome, shop.stripe.sent("confirm")) == (("CANCELED", "pi_0"), [])
+
+
+def test_a_held_order_keeps_its_cancellation(shop: Shop) -> None:
+    """An operator has to look at Stripe first. Once it is released, the worker creates its trace and cancels it."""
+    shop.now = T0 + CREATE_SECONDS
+    assert shop.cancel() == Done()
+    assert (shop.outcome, shop.stripe.requests) == (("PENDING", None), [])
+    assert shop.payment().cancel_requested_at == shop.now
+    shop.store.write_if_unchanged(shop.payment(), {"released_at": shop.now}, now=shop.now)
+    assert shop.cancel() == Done()
+    assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_0"), [])
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"), [("abandoned", "expired"), ("fraudulent", None), ("duplicate", None), (None, None)]
+)
+def test_what_a_person_cancels_at_stripe_is_canceled(shop: Shop, by: str | None, expected: str | None) -> None:
+    """No other PaymentIntent is created for it."""
+    shop.crash_before("confirm")
+    shop.stripe.cancel_by_hand(shop.stripe.intent("pi_0"), by)
+    shop.passes()
+    assert [shop.deliver(), shop.deliver(attempt=2)] == [Done(), Done()]
+    assert (shop.outcome, shop.payment().reason, len(shop.stripe.intents)) == (("CANCELED", "pi_0"), expected, 1)
+
+
+# ---------------------------------------------------------------- beside a worker
+
+
+def canceled_beside(shop: Shop, operation: str, when: When) -> list[Any]:
+    """The customer cancels before or after the worker's next request of this kind; returns the disposition, later."""
+    seen: list[Any] = []
+    shop.stripe.next(operation, when(lambda: seen.append(shop.cancel())))
+    return seen
+
+
+@pytest.mark.parametrize("when", [meanwhile, afterwards])
+def test_the_lease_owner_sees_the_request_when_it_stores_the_id(shop: Shop, when: When) -> None:
+    """It cancels the PaymentIntent that it has created, and never confirms it."""
+    seen = canceled_beside(shop, "create", when)
+    assert (shop.deliver(), seen) == (Done(), [RetryAfter(BOUNDS.lease_seconds)])
+    assert shop.stripe.operations == ["create", "cancel"]
+    assert shop.outcome == ("CANCELED", "pi_0")
+
+
+@pytest.mark.parametrize("when", [meanwhile, afterwards])
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_confirm_in_flight_wins(shop: Shop, when: When, is_lost: bool) -> None:
+    """The order is charged once, and PAID: also if the answer is lost, and the cancellation finds the charge."""
+    step = when(shop.cancel)
+
+    def lost(execute: Execute) -> Any:
+        return LOST(lambda: step(execute))
+
+    shop.stripe.next("confirm", lost if is_lost else step)
+    assert shop.deliver() == (BackOff() if is_lost else Done())
+    assert shop.cancel() == Done()
+    assert (shop.outcome, shop.stripe.charged) == (("SUCCEEDED", "pi_0"), ["pi_0"])
+
+
+@pytest.mark.parametrize("card", [NO_FUNDS, ASKS_FOR_ACTION])
+def test_an_unpaid_outcome_in_flight_ends_as_canceled(shop: Shop, card: str) -> None:
+    """The worker may not finalize: its lease stays until it expires, and the next claim cancels."""
+    canceled_beside(shop, "confirm", meanwhile)
+    assert shop.deliver(payment_method=card) == BackOff()
+    assert shop.outcome == ("PENDING", "pi_0")
+    assert isinstance(shop.cancel(), RetryAfter)
+    shop.passes()
+    assert shop.cancel() == Done()
+    assert shop.outcome == ("CANCELED", "pi_0")
+
+
+def test_a_cancellation_of_a_lost_row_competes_with_the_confirm(shop: Shop) -> None:
+    """It finds the PaymentIntent by its key; Stripe decides the race, and the confirm's worker writes nothing."""
+
+    def lost_and_canceled() -> None:
+        shop.lose_row()
+        assert shop.cancel() == Done()
+
+    shop.stripe.next("confirm", meanwhile(lost_and_canceled))
+    assert shop.deliver() == BackOff()
+    assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_0"), [])
+
+
+@pytest.mark.parametrize("operation", ["create", "cancel"])
+@pytest.mark.parametrize("how", [killed, killed_after])
+def test_a_cancellation_whose_worker_dies_is_finished_by_another(shop: Shop, operation: str, how: Step) -> None:
+    """By the next delivery of either message, once the lease has expired."""
+    shop.stripe.next(operation, how)
+    with pytest.raises(KeyboardInterrupt):
+        shop.cancel()
+    shop.passes()
+    assert shop.deliver() == Done()
+    assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_0"), [])
+
+
+def test_a_payment_intent_of_other_money_is_not_canceled(shop: Shop) -> None:
+    """It may be another order's, edited by hand: an alarm. Once a person has canceled it, the order is CANCELED."""
+    shop.crash_before("confirm")
+    shop.stripe.show("pi_0", amount=1)
+    shop.passes()
+    assert shop.cancel() == BackOff()
+    assert alarms(shop) == [Cause.MONEY_DIFFERS]
+    shop.stripe.cancel_by_hand(shop.stripe.intent("pi_0"), None)
+    assert shop.cancel() == Done()
+    assert shop.outcome == ("CANCELED", "pi_0")

@@ -1,0 +1,519 @@
+"""A claimed row is charged once: each path of `charge`, with the deployed store and client over services in memory.
+
+`stripe.charged` is the oracle: one entry for each time that money was taken.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import stripe
+
+from onecharge.payments.charge import STEPS_MAX, charge
+from onecharge.payments.charge_rules import CREATE_SECONDS, KEY_AGES_SECONDS, NOT_CHARGEABLE
+from onecharge.payments.rows import OTHER_PARAMETERS, Claimed, ReleaseLease
+from onecharge.payments.stripe_responses import API_KEY_REPLACED
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.consumer import BackOff, Done, RetryAfter
+from tests.shop.builders import BOUNDS, DAY, HOUR, ORDER_ID, REQUEST, SHOP, T0
+from tests.shop.dynamodb import SENT_AGAIN
+from tests.shop.scripted_stripe import (
+    ASKS_FOR_ACTION,
+    LOST,
+    LOST_CARD,
+    MASTERCARD,
+    NO_ANSWER,
+    NO_FUNDS,
+    OUTAGE,
+    VISA,
+    WRONG_KEY,
+    Execute,
+    Step,
+    afterwards,
+    answer,
+    answer_after,
+    killed,
+    killed_after,
+    meanwhile,
+    of_another_order,
+)
+from tests.shop.shop import Shop
+from tests.shop.stripe import client_of, sdk_error
+from tests.unit.payments.conftest import alarms
+
+KEYS = len(KEY_AGES_SECONDS)
+CREATES = [f"{SHOP}:{ORDER_ID}:0:{number}" for number in range(KEYS)]
+CONFIRM, CONFIRM_2 = (f"{SHOP}:{ORDER_ID}:{attempt}:pi_0" for attempt in (1, 2))
+STORED_500 = answer(500, replay=True)
+OLD = T0 + CREATE_SECONDS
+
+
+def key_replaced(_: Execute) -> Any:
+    raise stripe.AuthenticationError(
+        "message",
+        http_status=401,
+        json_body={"error": {"type": "invalid_request_error"}},
+        headers={API_KEY_REPLACED: "true"},
+    )
+
+
+UNEXPECTED_STATE: dict[str, Any] = {"code": "payment_intent_unexpected_state"}
+UNKNOWN_CARD: dict[str, Any] = {"code": "resource_missing", "param": "payment_method"}
+OTHERS = answer(400, type="idempotency_error")
+RELEASED: list[tuple[Step, Cause | None]] = [
+    (NO_ANSWER, None),
+    (LOST, None),
+    (OUTAGE, None),
+    (answer_after(503), None),
+    (answer(409), None),
+    (key_replaced, None),
+    (of_another_order, Cause.STRIPE_INCONCLUSIVE),
+    (WRONG_KEY, Cause.STRIPE_ACCOUNT),
+    (answer(403), Cause.STRIPE_ACCOUNT),
+    (answer(404), Cause.STRIPE_ACCOUNT),
+    (answer(400, code="parameter_unknown"), Cause.REQUEST_REFUSED),
+]
+"""Responses that decide nothing, and the alarm if a person must act: whichever request gets one is sent again later."""
+
+
+# ---------------------------------------------------------------- create, and store the id
+
+
+def test_a_fresh_order_is_created_stored_and_confirmed(shop: Shop) -> None:
+    """In this order: when money can move, the row names the PaymentIntent."""
+    seen: list[tuple[str, str | None]] = []
+    shop.stripe.next("confirm", meanwhile(lambda: seen.append(shop.outcome)))
+    assert shop.deliver() == Done()
+    assert shop.stripe.requests == [("create", CREATES[0]), ("confirm", CONFIRM)]
+    assert (seen, shop.outcome) == ([("PENDING", "pi_0")], ("SUCCEEDED", "pi_0"))
+
+
+def test_a_replayed_create_is_retrieved(shop: Shop) -> None:
+    """A replay proves which PaymentIntent it is, not its status: here it has succeeded, and was refunded in part."""
+    shop.deliver()
+    shop.stripe.refund_by_hand("pi_0", 400)
+    shop.lose_row()
+    assert shop.deliver() == Done()
+    assert shop.stripe.operations[2:] == ["create", "retrieve"]
+    assert (shop.outcome, shop.payment().amount_refunded_minor) == (("SUCCEEDED", "pi_0"), 400)
+    assert shop.stripe.charged == ["pi_0"]
+
+
+@pytest.mark.parametrize(("step", "cause"), RELEASED)
+def test_an_undecided_create_is_sent_again_under_its_key(shop: Shop, step: Step, cause: Cause | None) -> None:
+    """It may yet take effect, so no other key is used. The lease is released, and the message backs off."""
+    shop.stripe.next("create", step, step)
+    for _ in range(2):
+        assert shop.deliver() == BackOff()
+        assert alarms(shop) == ([cause] if cause else [])
+        assert (shop.payment().state, shop.payment().lease_expires_at) == ("PENDING", 0)
+    assert shop.deliver() == Done()
+    assert shop.stripe.sent("create") == CREATES[:1] * 3
+    assert shop.stripe.charged == ["pi_0"]
+
+
+@pytest.mark.parametrize(
+    "replayed",
+    [
+        STORED_500,
+        answer(409, replay=True),
+        answer(403, replay=True),
+        answer(404, replay=True),
+        answer(400, replay=True),
+    ],
+)
+@pytest.mark.parametrize("count", range(KEYS + 1))
+def test_replayed_failures_lead_to_the_next_key(shop: Shop, replayed: Step, count: int) -> None:
+    """Each worker walks from the first key to the same one, at no alarm. After the fifth, the order is held."""
+    shop.passes(KEY_AGES_SECONDS[-1])
+    shop.stripe.next("create", *[replayed] * count)
+    assert shop.deliver() == Done()
+    assert shop.stripe.sent("create") == CREATES[: count + 1]
+    is_held = count == KEYS
+    assert alarms(shop) == ([Cause.STRIPE_INCONCLUSIVE] if is_held else [])
+    assert shop.outcome == (("PENDING", None) if is_held else ("SUCCEEDED", "pi_0"))
+    assert shop.stripe.charged == ([] if is_held else ["pi_0"])
+
+
+@pytest.mark.parametrize("number", range(1, KEYS))
+def test_a_key_is_used_once_its_time_has_come(shop: Shop, number: int) -> None:
+    """So an outage of minutes, whose 500s Stripe stores, does not use up the keys of the order's window."""
+    shop.passes(int(T0 + KEY_AGES_SECONDS[number] - 1 - shop.now))
+    shop.stripe.next("create", *[STORED_500] * number * 2)
+    assert shop.deliver() == BackOff()
+    assert (shop.stripe.sent("create"), alarms(shop)) == (CREATES[:number], [])
+    shop.passes(1)
+    assert shop.deliver() == Done()
+    assert shop.stripe.sent("create") == CREATES[:number] + CREATES[: number + 1]
+
+
+def test_an_order_that_is_placed_again_is_led_to_its_payment_intent(shop: Shop) -> None:
+    """Both services have lost it, and its client retries: the order has another time, and the key does not."""
+    assert shop.deliver() == Done()
+    shop.lose_row()
+    shop.passes(3 * 3600)
+    assert shop.deliver(placed_at=datetime.fromtimestamp(shop.now, UTC)) == Done()
+    assert (shop.outcome, shop.stripe.charged) == (("SUCCEEDED", "pi_0"), ["pi_0"])
+
+
+def test_a_delivery_uses_one_new_key(shop: Shop) -> None:
+    """A failure that is no replay may be a late answer: it ends the delivery. The next one walks the same way."""
+    shop.passes(KEY_AGES_SECONDS[-1])
+    for fault in ("500 before", "403 stored", "500, executed later"):
+        shop.io.faults["stripe_create"] = fault
+        assert shop.deliver() == BackOff()
+    assert shop.stripe.sent("create") == [*CREATES[:1], *CREATES[:2], *CREATES[:3]]
+    shop.passes(900)  # What takes effect late, under the third key, is never confirmed.
+    shop.lose_row()
+    assert shop.deliver() == Done()
+    assert shop.stripe.sent("create")[6:] == CREATES[:4]
+    assert (shop.outcome, shop.stripe.charged) == (("SUCCEEDED", "pi_1"), ["pi_1"])
+
+
+@pytest.mark.parametrize("before", [[], [STORED_500]])
+def test_a_key_used_with_other_parameters_is_held(shop: Shop, before: list[Step]) -> None:
+    """A deployment has changed them: nothing else is sent, an alarm says so, and the row keeps it for `release`."""
+    shop.passes(KEY_AGES_SECONDS[1])
+    shop.stripe.next("create", *before, OTHERS)
+    assert shop.deliver() == Done()
+    assert len(shop.stripe.requests) == len(before) + 1
+    assert (shop.outcome, shop.payment().lease_expires_at) == (("PENDING", None), 0)
+    assert shop.payment().held_because == OTHER_PARAMETERS
+    shop.passes(26 * HOUR)  # Stripe has forgotten the key.
+    assert (shop.deliver(), shop.stripe.charged) == (Done(), [])
+    assert alarms(shop) == [Cause.REQUEST_REFUSED]
+
+
+@pytest.mark.parametrize("code", ["amount_too_small", "amount_too_large", "currency_not_supported", "invalid_currency"])
+@pytest.mark.parametrize("replay", [False, True])
+@pytest.mark.parametrize("before", [[], [STORED_500]])
+def test_an_amount_that_stripe_refuses_cancels_the_order(
+    shop: Shop, code: str, replay: bool, before: list[Step]
+) -> None:
+    """No other card helps, so it takes no other attempt. It is no alarm of ours."""
+    shop.passes(KEY_AGES_SECONDS[1])
+    shop.stripe.next("create", *before, answer(400, replay=replay, code=code))
+    assert [shop.deliver(), shop.deliver(attempt=2)] == [Done(), Done()]
+    assert (shop.outcome, shop.payment().reason) == (("CANCELED", None), NOT_CHARGEABLE)
+    assert (len(shop.stripe.requests), alarms(shop)) == (len(before) + 1, [])
+
+
+def test_a_payment_intent_that_takes_no_cards_declines_nobody(shop: Shop) -> None:
+    """Card payments are not active for the account: an alarm, and the order waits. A replay leads to the next key."""
+    shop.stripe.engine.behavior.takes_cards = False
+    for number in (1, 2):
+        assert shop.deliver() == BackOff()
+        assert (shop.outcome, alarms(shop)) == (("PENDING", None), [Cause.STRIPE_ACCOUNT])
+        assert shop.stripe.sent("create")[-number:] == CREATES[:number]
+        shop.passes(KEY_AGES_SECONDS[number])
+    shop.stripe.engine.behavior.takes_cards = True
+    assert shop.deliver() == Done()
+    assert shop.outcome == ("SUCCEEDED", "pi_2")
+
+
+def test_what_is_canceled_without_cards_stays_canceled(shop: Shop) -> None:
+    """The account is activated, and the row is lost: a late duplicate finds the trace of the cancellation."""
+    shop.stripe.engine.behavior.takes_cards = False
+    shop.deliver()
+    shop.passes(KEY_AGES_SECONDS[-1])
+    shop.cancel()
+    shop.stripe.engine.behavior.takes_cards = True
+    shop.cancel()
+    assert shop.payment().state == "CANCELED"
+    shop.lose_row()
+    assert shop.deliver() == Done()
+    assert (shop.payment().state, shop.stripe.charged) == ("CANCELED", [])
+
+
+def test_an_old_order_is_held(shop: Shop) -> None:
+    """After 22 hours nothing is sent, and its message is deleted: reconcile raises the alarm."""
+    shop.now = OLD
+    assert shop.deliver() == Done()
+    assert (shop.stripe.requests, shop.outcome, shop.payment().lease_expires_at) == ([], ("PENDING", None), 0)
+    assert alarms(shop) == []
+
+
+def test_a_released_order_is_created_under_keys_of_its_own(shop: Shop) -> None:
+    """They count from the release. What the first window's key has created is never confirmed."""
+    shop.stripe.next("create", LOST)
+    shop.deliver()
+    shop.now = OLD + DAY
+    shop.store.write_if_unchanged(shop.payment(), {"released_at": shop.now - HOUR}, now=shop.now)
+    assert shop.deliver() == Done()
+    assert shop.stripe.sent("create")[1:] == [f"{SHOP}:{ORDER_ID}:{shop.now - HOUR}:0"]
+    assert shop.stripe.charged == ["pi_1"]
+
+
+def test_a_row_with_a_payment_intent_is_never_too_old(shop: Shop) -> None:
+    """It can succeed once, whether or not Stripe remembers its keys."""
+    shop.stripe.next("confirm", NO_ANSWER)
+    shop.deliver()
+    shop.now = OLD + 10**6
+    shop.stripe.forget_keys()
+    assert shop.deliver() == Done()
+    assert shop.stripe.operations[2:] == ["retrieve", "confirm"]
+    assert shop.stripe.charged == ["pi_0"]
+
+
+# ---------------------------------------------------------------- confirm
+
+
+@pytest.mark.parametrize(
+    ("card", "state", "reason"),
+    [
+        (VISA, "SUCCEEDED", None),
+        (NO_FUNDS, "DECLINED", "insufficient_funds"),
+        (ASKS_FOR_ACTION, "REQUIRES_ACTION", None),
+    ],
+)
+def test_the_banks_answer_ends_the_attempt(shop: Shop, card: str, state: str, reason: str | None) -> None:
+    """A duplicate sends nothing. A decline is retrieved, since the PaymentIntent decides, not the response."""
+    assert [shop.deliver(payment_method=card) for _ in range(2)] == [Done(), Done()]
+    assert (shop.outcome, shop.payment().reason) == ((state, "pi_0"), reason)
+    assert shop.stripe.operations == ["create", "confirm", *(["retrieve"] if state == "DECLINED" else [])]
+    assert alarms(shop) == []
+
+
+@pytest.mark.parametrize(("step", "cause"), [*RELEASED, (OTHERS, Cause.REQUEST_REFUSED)])
+def test_an_undecided_confirm_is_retrieved_first(shop: Shop, step: Step, cause: Cause | None) -> None:
+    """If it has not taken effect, it is sent again under its key, with the next alarm."""
+    shop.stripe.next("confirm", step, step)
+    assert shop.deliver() == BackOff()
+    while shop.deliver() != Done():
+        pass
+    assert set(alarms(shop)) == ({cause} if cause else set())
+    assert set(shop.stripe.sent("confirm")) == {CONFIRM}
+    assert shop.stripe.operations[2] == "retrieve"
+    assert (shop.outcome, shop.stripe.charged) == (("SUCCEEDED", "pi_0"), ["pi_0"])
+
+
+ANSWERED: list[tuple[Step, str]] = [
+    (answer(402, code="card_declined", decline_code="lost_card"), "lost_card"),
+    (answer(400, **UNKNOWN_CARD), "payment_method_unknown"),
+    (answer(400, message="This PaymentMethod was previously used"), "payment_method_used"),
+    (answer(400, **UNEXPECTED_STATE), UNEXPECTED_STATE["code"]),
+    (answer(400, code="amount_too_large"), "amount_too_large"),
+    (STORED_500, "card_declined"),
+    (answer(403, replay=True), "card_declined"),
+    (answer(400, replay=True, code="amount_too_large"), "amount_too_large"),
+    (answer(400, replay=True, code="parameter_unknown"), "parameter_unknown"),
+]
+"""Responses after which the attempt's key never gets another: if the PaymentIntent is still open, it is declined."""
+
+
+@pytest.mark.parametrize(("step", "code"), ANSWERED)
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ("requires_payment_method", "DECLINED"),
+        ("requires_action", "REQUIRES_ACTION"),
+        ("processing", "PENDING"),
+        ("succeeded", "SUCCEEDED"),
+        ("canceled", "CANCELED"),
+    ],
+)
+def test_after_an_answer_the_payment_intent_decides(shop: Shop, step: Step, code: str, status: str, state: str) -> None:
+    """One confirm each attempt; the response only says why it was declined. Another card is another attempt."""
+
+    def then(execute: Execute) -> Any:
+        shop.stripe.show("pi_0", status)
+        return step(execute)
+
+    shop.stripe.next("confirm", then)
+    assert shop.deliver() == (BackOff() if state == "PENDING" else Done())
+    assert (shop.outcome, alarms(shop)) == ((state, "pi_0"), [])
+    assert shop.stripe.operations == ["create", "confirm", "retrieve"]
+    if state == "DECLINED":
+        assert shop.payment().reason == code
+        assert shop.deliver(attempt=2, payment_method=MASTERCARD) == Done()
+        assert shop.stripe.sent("confirm") == [CONFIRM, CONFIRM_2]
+        assert (shop.outcome, shop.stripe.charged) == (("SUCCEEDED", "pi_0"), ["pi_0"])
+
+
+def test_a_replayed_confirm_is_retrieved(shop: Shop) -> None:
+    """The replay still asks for action; since then the customer's bank has refused to authenticate."""
+    shop.crash_after("confirm", payment_method=ASKS_FOR_ACTION)
+    shop.stripe.bank_decides(shop.stripe.intent("pi_0"), pays=False)
+    shop.passes()
+    assert shop.deliver() == Done()
+    assert (shop.payment().state, shop.payment().reason) == ("DECLINED", "payment_intent_authentication_failure")
+    assert shop.stripe.operations[2:] == ["retrieve", "confirm", "retrieve"]
+
+
+@pytest.mark.parametrize(
+    "failure", [sdk_error(402, code="card_declined", decline_code="x"), sdk_error(500, replay=True)]
+)
+def test_a_decline_whose_error_was_cleared_keeps_its_reason(shop: Shop, failure: Exception) -> None:
+    """A person has added metadata in the Dashboard, which clears the error: the latest charge still says it."""
+
+    def cleared(execute: Execute) -> Any:
+        with suppress(stripe.CardError):
+            execute()
+        shop.stripe.update_by_hand(shop.stripe.intent("pi_0"))
+        raise failure
+
+    shop.stripe.next("confirm", cleared)
+    shop.deliver(payment_method=LOST_CARD)
+    assert (shop.payment().state, shop.payment().reason) == ("DECLINED", "lost_card")
+
+
+def test_what_stripe_refuses_is_kept_on_the_row(shop: Shop) -> None:
+    """Its message and request id are for the person who investigates; they contain no API key."""
+    shop.stripe.next("confirm", answer(401, message="Invalid API Key provided: sk_live_0123456789abcdef"))
+    shop.deliver()
+    assert shop.row()["stripe_request_id"] == "req_1"
+    assert shop.row()["stripe_message"].startswith("Invalid API Key")
+    assert "0123456789abcdef" not in shop.row()["stripe_message"]
+
+
+def test_a_processing_confirm_is_waited_for(shop: Shop) -> None:
+    """Later deliveries retrieve, and confirm nothing."""
+    shop.io.faults["stripe_confirm"] = "processing"
+    assert [shop.deliver(), shop.deliver()] == [BackOff(), BackOff()]
+    shop.stripe.show("pi_0", "succeeded")
+    assert shop.deliver() == Done()
+    assert shop.stripe.operations == ["create", "confirm", "retrieve", "retrieve"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"), [({"amount": 1}, Cause.MONEY_DIFFERS), ({"currency": "usd"}, Cause.MONEY_DIFFERS)]
+)
+def test_a_payment_intent_of_other_money_is_not_confirmed(shop: Shop, changes: dict[str, Any], cause: Cause) -> None:
+    """A person has changed it: an alarm, and the order waits."""
+    shop.crash_before("confirm")
+    shop.stripe.show("pi_0", **changes)
+    shop.passes()
+    assert (shop.deliver(), alarms(shop)) == (BackOff(), [cause])
+    assert shop.stripe.charged == []
+
+
+def test_a_payment_intent_that_keeps_changing_is_an_alarm(shop: Shop) -> None:
+    """Stripe cancels it, and shows it open again, which it never does."""
+    shop.request_cancel()
+
+    def still_open(_: Execute) -> Any:
+        return client_of(shop.stripe).v1.payment_intents.retrieve("pi_0")
+
+    shop.stripe.next("cancel", *[still_open] * STEPS_MAX)
+    assert (shop.deliver(), alarms(shop)) == (BackOff(), [Cause.STRIPE_INCONCLUSIVE])
+    assert shop.stripe.operations == ["create", *["cancel"] * STEPS_MAX]
+
+
+@pytest.mark.parametrize(("step", "cause"), [each for each in RELEASED if each[0] is not of_another_order])
+@pytest.mark.parametrize("operation", ["retrieve", "disputes"])
+def test_nothing_is_decided_without_the_payment_intent(
+    shop: Shop, operation: str, step: Step, cause: Cause | None
+) -> None:
+    """If it cannot be read, or its dispute, the message backs off; the charge that was made is finalized later."""
+    shop.crash_after("confirm")
+    shop.stripe.disputed("pi_0", "needs_response")
+    shop.passes()
+    shop.stripe.next(operation, step)
+    assert (shop.deliver(), alarms(shop)) == (BackOff(), [cause] if cause else [])
+    assert shop.deliver() == Done()
+    assert (shop.payment().dispute_status, shop.stripe.charged) == ("needs_response", ["pi_0"])
+
+
+# ---------------------------------------------------------------- leases, crashes, clocks, deadlines
+
+
+@pytest.mark.parametrize("operation", ["create", "confirm"])
+@pytest.mark.parametrize("how", [killed, killed_after])
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_crashed_worker_is_followed_by_the_next_delivery(
+    shop: Shop, operation: str, how: Step, is_lost: bool
+) -> None:
+    """It begins once the lease has expired; so it does if the row is lost meanwhile."""
+    shop.stripe.next(operation, how)
+    with pytest.raises(KeyboardInterrupt):
+        shop.deliver()
+    assert shop.deliver() == RetryAfter(BOUNDS.lease_seconds)
+    shop.passes()
+    if is_lost:
+        shop.lose_row()
+    assert shop.deliver() == Done()
+    assert (shop.outcome, shop.stripe.charged) == (("SUCCEEDED", "pi_0"), ["pi_0"])
+
+
+@pytest.mark.parametrize("operation", ["create", "confirm"])
+@pytest.mark.parametrize("when", [meanwhile, afterwards])
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("begins_at", [T0 + 1, OLD - 200])
+def test_two_workers_at_once_charge_once(
+    shop: Shop, operation: str, when: Callable[[Callable[[], object]], Step], is_lost: bool, begins_at: int
+) -> None:
+    """The second one's clock is 299 seconds ahead, so it takes each lease for expired; or the row was lost. The first
+    one writes nothing then."""
+    shop.now = begins_at
+
+    def the_second() -> None:
+        shop.ahead = 299
+        if is_lost:
+            shop.lose_row()
+        shop.deliver()
+
+    shop.stripe.next(operation, when(the_second))
+    assert shop.deliver() == BackOff()
+    assert "WriteRefused" in shop.counted
+    shop.ahead = 0
+    shop.passes()
+    shop.deliver()
+    assert (shop.outcome, shop.stripe.charged) == (("SUCCEEDED", "pi_0"), ["pi_0"])
+
+
+def test_a_claim_that_botocore_sends_again_is_this_workers(shop: Shop) -> None:
+    """The first request's answer was lost. The second is refused by the lease that the first took."""
+    shop.io.faults.update(dynamodb_UpdateItem=SENT_AGAIN)
+    assert shop.deliver() == Done()
+    assert shop.outcome == ("SUCCEEDED", "pi_0")
+
+
+@pytest.mark.parametrize("is_canceling", [False, True])
+@pytest.mark.parametrize(
+    ("has_intent", "late_after", "sent"),
+    [(False, None, []), (False, "create", ["create"]), (True, None, []), (True, "retrieve", ["retrieve"])],
+)
+def test_no_request_begins_after_the_deadline(
+    shop: Shop, has_intent: bool, late_after: str | None, sent: list[str], is_canceling: bool
+) -> None:
+    """The lease is released for the next delivery."""
+    if has_intent:
+        shop.crash_before("confirm")
+        shop.passes()
+        shop.stripe.requests.clear()
+    if is_canceling:
+        shop.request_cancel()
+    if late_after:
+        shop.stripe.next(late_after, afterwards(lambda: shop.passes(100)))
+    tools = replace(shop.tools(), deadline=shop.now + (50 if late_after else 0))
+    about: Any = {"payment_method": VISA, "correlation_id": "c", "owner": "owner", "now": shop.now, "lease_seconds": 35}
+    claim = tools.payments.claim(REQUEST, attempt=1, **about)
+    assert isinstance(claim, Claimed)
+    with pytest.raises(ReleaseLease, match="too little time left"):
+        charge(claim.row, tools)
+    assert shop.stripe.operations == sent
+
+
+def test_a_request_waits_for_stripes_rate_limit(shop: Shop) -> None:
+    """Without a token before the deadline nothing is sent."""
+
+    class Empty:
+        def take(self, _: float) -> bool:
+            return False
+
+    class Rate:
+        creates = confirms = Empty()
+
+    shop.rate = Rate()
+    assert (shop.deliver(), shop.stripe.requests) == (BackOff(), [])
+
+
+def test_a_lost_decline_declines_no_other_card(shop: Shop) -> None:
+    """The row that knew of the first attempt's decline is lost before the second attempt."""
+    shop.deliver(payment_method=NO_FUNDS)
+    shop.lose_row()
+    shop.deliver(attempt=2)
+    assert shop.outcome == ("SUCCEEDED", "pi_0")

@@ -1,0 +1,148 @@
+"""What Stripe's events say, page by page, and the newest one that webhooks have delivered."""
+
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import boto3
+import pytest
+import stripe
+from responses import RequestsMock
+
+from onecharge.payments.stripe_client import stripe_client
+from onecharge.payments.stripe_events import (
+    EVENT_TYPES,
+    RECEIVED_STEP_SECONDS,
+    NewestReceived,
+    Received,
+    StripeEvent,
+    list_events,
+    parse_event,
+)
+from onecharge.runtime.checkpoints import CheckpointStore
+from tests.shop.builders import BOUNDS, ORDER_ID, SHOP, STRIPE_API, T0, intent, metadata, stripe_intent
+from tests.support.harness import create_table
+
+
+def event(type_: str, thing: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {"id": "evt_1", "object": "event", "type": type_, "created": T0, "data": {"object": thing}, **changes}
+
+
+def parsed(type_: str, thing: dict[str, Any], **changes: Any) -> StripeEvent | None:
+    return parse_event(stripe.Event.construct_from(event(type_, thing, **changes), None))
+
+
+def expected(type_: str, **says: Any) -> StripeEvent:
+    return StripeEvent(event_id="evt_1", type=type_, created=T0, **{"payment_intent_id": "pi_1", **says})
+
+
+OURS = {"shop": SHOP, "order_id": ORDER_ID}
+CHARGE = {"id": "ch_1", "object": "charge", "payment_intent": "pi_1", "amount_refunded": 400, "metadata": metadata()}
+DISPUTE = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_1", "status": "lost", "metadata": metadata()}
+
+
+@pytest.mark.parametrize("type_", [each for each in EVENT_TYPES if each.startswith("payment_intent.")])
+def test_an_event_of_a_payment_intent_shows_it(type_: str) -> None:
+    """As it was when Stripe created the event."""
+    shown = intent("succeeded", created=0)
+    assert parsed(type_, stripe_intent("succeeded")) == expected(type_, **OURS, intent=shown)
+
+
+def test_an_event_of_a_refund_says_the_sum() -> None:
+    """Its charge has the metadata of its PaymentIntent, and may have that expanded."""
+    says = {**OURS, "amount_refunded_minor": 400}
+    for of in ("pi_1", {"id": "pi_1", "object": "payment_intent"}):
+        assert parsed("charge.refunded", {**CHARGE, "payment_intent": of}) == expected("charge.refunded", **says)
+
+
+@pytest.mark.parametrize("type_", [each for each in EVENT_TYPES if each.startswith("charge.dispute.")])
+def test_an_event_of_a_dispute_names_only_the_payment_intent(type_: str) -> None:
+    """Anyone may write its metadata: the PaymentIntent says whose it is."""
+    assert parsed(type_, DISPUTE) == expected(type_)
+
+
+def test_metadata_may_be_anything() -> None:
+    """What is no order id names no order."""
+    for given in ({}, {"order_id": "ord_x", "shop": SHOP}):
+        found = parsed("payment_intent.succeeded", stripe_intent("succeeded", metadata=given))
+        assert found is not None
+        assert (found.order_id, found.shop) == (None, given.get("shop", ""))
+
+
+@pytest.mark.parametrize(
+    ("type_", "thing", "changes"),
+    [
+        ("payment_intent.created", stripe_intent(), {}),
+        ("payment_intent.succeeded", stripe_intent(), {"account": "acct_connected"}),
+        ("charge.refunded", {**CHARGE, "payment_intent": None}, {}),
+    ],
+)
+def test_other_events_are_none_of_ours(type_: str, thing: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Another type, a connected account, or a charge without a PaymentIntent."""
+    assert parsed(type_, thing, **changes) is None
+
+
+def test_events_are_listed_page_by_page(http: RequestsMock) -> None:
+    """Only the types that concern us are asked for; an event that does not is skipped, and still is the cursor."""
+    client = stripe_client("sk_test_x", api_base=STRIPE_API, bounds=BOUNDS)
+    url = f"{STRIPE_API}/v1/events"
+    first = event("payment_intent.succeeded", stripe_intent("succeeded"))
+    other = event("payment_intent.succeeded", stripe_intent(), id="evt_0", account="acct_connected")
+    http.get(url, json={"object": "list", "data": [first, other], "has_more": True})
+    http.get(url, json={"object": "list", "data": [], "has_more": False})
+    events, cursor = list_events(client, since=T0, until=T0 + 60, after=None)
+    assert ([each.event_id for each in events], cursor) == (["evt_1"], "evt_0")
+    assert list_events(client, since=T0, until=T0 + 60, after=cursor) == ([], None)
+    asked, again = (parse_qs(urlsplit(str(call.request.url)).query) for call in http.calls)
+    types = {values[0] for name, values in asked.items() if name.startswith("types[")}
+    assert types == {*EVENT_TYPES} - {"payment_intent.requires_action"}
+    assert (asked["created[gte]"], asked["created[lt]"], asked.get("starting_after")) == (
+        [str(T0)],
+        [str(T0 + 60)],
+        None,
+    )
+    assert again == asked | {"starting_after": ["evt_0"]}
+
+
+# ---------------------------------------------------------------- the newest event that was received
+
+
+def seen_at(created: int) -> StripeEvent:
+    return StripeEvent(event_id="evt_1", type="charge.refunded", created=created, payment_intent_id="pi_1")
+
+
+def test_the_newest_event_is_stored_once_a_minute(aws: None) -> None:
+    """By each execution environment; an older event, or one that another environment has stored, writes nothing."""
+    dynamodb = boto3.client("dynamodb")
+    state = CheckpointStore(dynamodb, create_table(dynamodb, "state", "PaymentsStateTable"), Received)
+    newest, another, stored = NewestReceived(state), NewestReceived(state), []
+    for environment, at in (
+        (newest, T0),
+        (newest, T0 + RECEIVED_STEP_SECONDS - 1),
+        (newest, T0 - 999),
+        (newest, T0 + RECEIVED_STEP_SECONDS),
+        (another, T0),
+        (another, T0 + RECEIVED_STEP_SECONDS),
+    ):
+        environment.saw(seen_at(at))
+        received = state.read()
+        assert received is not None
+        stored.append((received.newest_event_at - T0, received.version))
+    assert stored == [(0, 1)] * 3 + [(RECEIVED_STEP_SECONDS, 2)] * 3
+
+
+def test_two_environments_may_store_at_once(aws: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one has written since this one has read: the next event tries again."""
+    dynamodb = boto3.client("dynamodb")
+    state = CheckpointStore(dynamodb, create_table(dynamodb, "state", "PaymentsStateTable"), Received)
+    newest, read = NewestReceived(state), state.read
+
+    def read_then_written() -> Received | None:
+        before = read()
+        state.write(before or Received())
+        return before
+
+    monkeypatch.setattr(state, "read", read_then_written)
+    newest.saw(seen_at(T0))
+    monkeypatch.setattr(state, "read", read)
+    newest.saw(seen_at(T0))
+    assert state.read() == Received(newest_event_at=T0, version=2)

@@ -1,0 +1,133 @@
+"""What a row becomes by what Stripe shows later: every row and every PaymentIntent that can meet."""
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from onecharge.contract.states import PaymentState
+from onecharge.payments.charge_rules import StripeIntent
+from onecharge.payments.rows import Payment
+from onecharge.payments.sync_rules import Difference, find_difference
+from onecharge.payments.time_bounds import RETENTION_SECONDS
+from tests.shop.builders import AMOUNT_MINOR, SHOP, T0, intent, payment
+
+STATES = ("PENDING", "DECLINED", "REQUIRES_ACTION", "SUCCEEDED", "CANCELED")
+STATUSES = ("requires_payment_method", "requires_action", "processing", "succeeded", "canceled", "requires_capture")
+REQUIRES_ACTION_SECONDS = 3600
+NOW = T0 + 100
+OTHER_MONEY: list[dict[str, Any]] = [{"amount_minor": 1}, {"currency": "USD"}]
+
+
+def found(row: Payment | None, shown: StripeIntent, *, now: int = NOW) -> Difference | None:
+    return find_difference(row, shown, shop=SHOP, now=now, requires_action_seconds=REQUIRES_ACTION_SECONDS)
+
+
+def word(difference: Difference | None) -> str:
+    """What follows, in a word or two: `DECLINED`, `alarm MoneyDiffers`, `SUCCEEDED, alarm PaidAfterDecline`."""
+    if difference is None:
+        return ""
+    becomes = [str(difference.changes["state"])] if "state" in difference.changes else []
+    flags = [name for name in ("recovers", "expires") if getattr(difference, name)]
+    return ", ".join([*becomes, *flags, *([f"alarm {difference.alarm}"] if difference.alarm else [])])
+
+
+OWN = {
+    # a row that names the PaymentIntent, whose lease is free: (state, status); all others need nothing
+    ("PENDING", "succeeded"): "SUCCEEDED",
+    ("REQUIRES_ACTION", "succeeded"): "SUCCEEDED",
+    ("DECLINED", "succeeded"): "SUCCEEDED, alarm PaidAfterDecline",
+    ("CANCELED", "succeeded"): "alarm MoneyDiffers",
+    ("REQUIRES_ACTION", "requires_payment_method"): "DECLINED",
+    ("REQUIRES_ACTION", "canceled"): "CANCELED",
+    ("DECLINED", "canceled"): "CANCELED",
+    **{("SUCCEEDED", each): "alarm MoneyDiffers" for each in STATUSES if each != "succeeded"},
+}
+
+
+def test_a_row_follows_its_own_payment_intent() -> None:
+    """A worker finishes what is PENDING or to be canceled, unless it is paid. A success counts with the right money."""
+    for state, status, canceling, is_leased, money in product(
+        STATES, STATUSES, (None, T0), (False, True), ({}, *OTHER_MONEY)
+    ):
+        lease = {"lease_expires_at": NOW + 1 if is_leased else NOW}
+        row = payment(state=PaymentState(state), finalized_at=T0, cancel_requested_at=canceling, **lease)
+        expected = OWN.get((state, status), "")
+        if status == "succeeded" and state == "PENDING" and is_leased:
+            expected = ""
+        elif status == "succeeded" and state in STATES[:3] and money:
+            expected = "alarm MoneyDiffers"
+        elif expected == "DECLINED" and canceling:
+            expected = ""
+        assert word(found(row, intent(status, **money))) == expected, (state, status, canceling, is_leased, money)
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"), [(REQUIRES_ACTION_SECONDS - 1, ""), (REQUIRES_ACTION_SECONDS, "expires")]
+)
+def test_3d_secure_expires(after: int, expected: str) -> None:
+    """Its time counts from when the row began to wait. A requested cancellation needs no second one."""
+    row = payment(state=PaymentState.REQUIRES_ACTION, finalized_at=T0)
+    assert word(found(row, intent("requires_action"), now=T0 + after)) == expected
+    assert found(replace(row, cancel_requested_at=T0), intent("requires_action"), now=T0 + after) is None
+
+
+@pytest.mark.parametrize("names", ["pi_2", None])
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_row_that_names_another_is_left_alone(names: str | None, state: str, status: str) -> None:
+    """An alarm if money moved, until a person has refunded all of it."""
+    row = payment(state=PaymentState(state), payment_intent_id=names)
+    assert word(found(row, intent(status))) == ("alarm MoneyDiffers" if status == "succeeded" else "")
+    refunded = [found(row, intent(status, amount_refunded_minor=sum_)) for sum_ in (AMOUNT_MINOR - 1, AMOUNT_MINOR)]
+    assert [word(each) for each in refunded] == ["alarm MoneyDiffers" if status == "succeeded" else "", ""]
+
+
+LOST = "recovers, alarm RowLost"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, LOST),
+        ({"shop": "another"}, ""),
+        ({"charged_at": NOW - RETENTION_SECONDS}, ""),
+        ({"charged_at": NOW - RETENTION_SECONDS + 1}, LOST),
+        ({"customer_id": ""}, "alarm RowLost"),
+        ({"is_described": False}, "alarm RowLost"),
+        *(({"status": status}, "") for status in STATUSES if status != "succeeded"),
+    ],
+)
+def test_a_success_without_a_row_is_a_lost_row(changes: dict[str, Any], expected: str) -> None:
+    """It is written again from the metadata, unless they were edited, are another shop's, or the row has expired."""
+    assert word(found(None, intent(**changes))) == expected
+
+
+def test_a_canceled_order_that_was_paid_is_settled_by_its_refund() -> None:
+    """A person refunds it at Stripe; a part of it is not enough."""
+    row = payment(state=PaymentState.CANCELED)
+    shown = [found(row, intent(amount_refunded_minor=sum_)) for sum_ in (AMOUNT_MINOR - 1, AMOUNT_MINOR)]
+    assert [word(each) for each in shown] == ["alarm MoneyDiffers", ""]
+
+
+REFUNDED: dict[str, Any] = {"amount_refunded_minor": 500}
+DISPUTED: dict[str, Any] = {"dispute_id": "dp_1", "dispute_status": "lost"}
+
+
+@pytest.mark.parametrize("of_row", [{}, REFUNDED, DISPUTED])
+@pytest.mark.parametrize("of_intent", [{}, REFUNDED, DISPUTED])
+def test_a_paid_row_follows_refunds_and_disputes(of_row: dict[str, Any], of_intent: dict[str, Any]) -> None:
+    """The sum may decrease. A dispute that nobody asked for stays in the row. A success brings both with it."""
+    unpaid = payment(state=PaymentState.REQUIRES_ACTION)
+    plain = intent()
+    dispute = payment(**of_intent).dispute
+    shown = replace(plain, amount_refunded_minor=of_intent.get("amount_refunded_minor", 0), dispute=dispute)
+    wanted = {"amount_refunded_minor": 0} | of_intent
+    row = payment(state=PaymentState.SUCCEEDED, **of_row)
+    is_known = all(getattr(row, name) == value for name, value in wanted.items())
+    difference = found(row, shown)
+    assert (difference and difference.changes) == (None if is_known else wanted)
+    paid = found(unpaid, shown)
+    assert paid is not None
+    assert paid.changes.items() >= wanted.items()
