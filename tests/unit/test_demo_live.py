@@ -65,6 +65,7 @@ def test_each_look_counts_what_is_new(stack: Any, stripe_base: str, aws: None) -
 def test_only_a_terminal_is_redrawn(stack: Any, is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere a line says it, without colors or cursor movements, and only when something has changed."""
     monkeypatch.setattr(demo_live, "_EVERY_SECONDS", 0.01)
+    monkeypatch.setenv("TERM", "xterm-256color")
     out, progress = StringIO(), Progress(make_plan(10, 1))
     with shown(Console(file=out, force_terminal=is_terminal, width=100), stack, progress):
         progress.placed = 10
