@@ -2,7 +2,8 @@
 
     release ORDER             one order; --all takes every order that is held and up to a week old
     release ORDER --of PI     several PaymentIntents succeeded: this one pays the order, refund the others at Stripe
-    release ORDER --nothing   its key was used with other parameters, and you have looked: Stripe has nothing else of it
+    release ORDER --nothing   you have looked: Stripe has nothing else of it, although its key was used with other
+                              parameters, or nothing shows that the account is the shop's
     release ORDER --forget    this Stripe account does not have the row's PaymentIntent: a wrong key made it elsewhere
 
 It reads Stripe's complete list since the order was placed. What it finds is stored, or canceled; if it finds nothing,
@@ -204,16 +205,18 @@ class Release:
 
     def look(self, rows: Iterable[Payment]) -> Seen:
         """Read all PaymentIntents since the earliest of these orders, in one pass. A search lags, the list does not."""
-        self._require_our_account()
+        is_ours = self._require_our_account() or self.has_looked
         began_at = self.stripe_now()
         wanted = {row.request.order_id: self._placed_at(row) for row in rows}
         found: dict[str, list[StripeIntent]] = {order_id: [] for order_id in wanted}
         for made in self._listed(since=min(wanted.values()) - MARGIN_SECONDS) if wanted else ():
-            named = orders_named_by(made)
+            named, is_ours = orders_named_by(made), is_ours or read_intent(made).shop == self.stripe.shop
             # What names several orders is no order's.
             intent = read_intent(made) if len(named) == 1 else replace(read_intent(made), order_id=None)
             for order_id in named & wanted.keys():
                 found[order_id].insert(0, intent)  # The list has the newest first.
+        if wanted and not is_ours:
+            raise Problem("nothing shows that this Stripe account is the shop's: look there, then `ORDER --nothing`")
         return Seen(began_at, found)
 
     def _placed_at(self, row: Payment) -> int:
@@ -229,8 +232,10 @@ class Release:
         parameters: Any = {"created": {"gte": since}, "limit": _PAGE_SIZE, "expand": ["data.latest_charge"]}
         yield from self.stripe.client.v1.payment_intents.list(parameters).auto_paging_iter()
 
-    def _require_our_account(self, *, without: str = "") -> None:
+    def _require_our_account(self, *, without: str = "") -> bool:
         """Raises Problem if Stripe lacks the PaymentIntent of the youngest order: the key is another account's.
+
+        False: no row names one, as after a loss of the table.
 
         Args:
             without: an order that is to forget its PaymentIntent. One that Stripe knows, of ten others, is enough then:
@@ -245,6 +250,7 @@ class Release:
         ids = [item["payment_intent_id"]["S"] for item in youngest]
         if ids and all(map(self._is_unknown, ids)):
             raise Problem(f"this Stripe account does not have {ids[0]}: the key is another account's, or mode's")
+        return bool(ids)
 
     def _is_unknown(self, intent_id: str) -> bool:
         failure = self.stripe.retrieve(intent_id).failure

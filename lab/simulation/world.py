@@ -956,18 +956,29 @@ class World(BaseWorld):
         client = client_of(self.stripe, account=int(is_wrong))
 
         def run() -> None:
+            rows: list[Payment] = []
             try:
                 command = self.service.release(WaitingOrders(self._order_of), client)
                 rows = command.held(command.stripe_now())
-                seen = command.look(rows)
+                seen = command.look(rows) if is_wrong else self._look(command, rows)
                 for row in rows:
                     self._note(self._released(command, row, seen))
             except _OPERATOR_STOPS as error:
                 self._note(f"the operator's command ends: {error}")
                 self.met(f"release: {type(error).__name__}")
+                for row in rows:  # As the order service does, whatever was written.
+                    self.ask_again((row.request.order_id,))
 
         self.made += 1
         self.start(f"operator{self.made}", run, OPERATOR_BOUNDS)
+
+    def _look(self, command: Release, rows: list[Payment]) -> Seen:
+        """If nothing shows whose account it is, the person looks there, and says so."""
+        try:
+            return command.look(rows)
+        except Problem:
+            self.met("release: a person says whose account it is")
+            return replace(command, has_looked=True).look(rows)
 
     def _released(self, command: Release, row: Payment, seen: Seen) -> str:
         try:

@@ -19,7 +19,7 @@ from ops.release import ALL_SECONDS, Blocked, Decision, decide
 from tests.shop.builders import SHOP, intent, payment
 from tests.support.operated_stack import API_KEY, FINAL, FREE, HOUR, OperatedStack
 
-ORDER_ID = "ord_" + "d" * 32
+ORDER_ID, OTHER_ID = "ord_" + "d" * 32, "ord_" + "e" * 32
 ROW = payment(payment_intent_id=None, **FREE)
 OPEN, ACTION, PROCESSING, PAID, CANCELED = (
     *("requires_payment_method", "requires_action", "processing", "succeeded", "canceled"),
@@ -77,7 +77,8 @@ def test_what_names_the_order_and_does_not_agree_blocks(status: str, changes: di
 
 
 def held(operated: OperatedStack, hours: float = 25, **row: Any) -> StoredOrder:
-    """An order whose worker could not create its PaymentIntent in time."""
+    """An order whose worker could not create its PaymentIntent in time; Stripe has one of the shop's other orders."""
+    operated.intent(OTHER_ID)
     with operated.hours_ago(hours):
         order = operated.place()
         operated.claim(order.order_id, **{**FREE, **row})
@@ -297,6 +298,19 @@ def test_another_accounts_key_releases_nothing(operated: OperatedStack) -> None:
             released(operated, *words)
     assert operated.payment(order_id).released_at is None
     assert operated.payment(forgets).payment_intent_id is not None
+
+
+def test_an_account_that_nothing_shows_to_be_ours_releases_nothing(operated: OperatedStack) -> None:
+    """The table is lost, and Stripe's list has nothing of the shop: a person looks, and says so of one order."""
+    with operated.hours_ago(25):
+        order_id = operated.place().order_id
+        operated.claim(order_id, **FREE)
+    for words in ((order_id,), ("--all",)):
+        with pytest.raises(Problem, match="nothing shows"):
+            released(operated, *words)
+    assert operated.payment(order_id).released_at is None
+    released(operated, order_id, "--nothing")
+    assert operated.payment(order_id).released_at is not None
 
 
 def test_a_worker_that_has_the_row_is_waited_for(operated: OperatedStack) -> None:
