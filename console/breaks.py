@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -324,7 +324,7 @@ class LocalBreaks:
         release = Release.of(self.ops, is_dry_run=False)
         row = release.named(order_id)
         try:
-            release.release(row, release.look([row]))
+            release.release(row, replace(release, has_looked=True).look([row]))  # This stack has one account.
         except Blocked as blocked:
             raise Problem(str(blocked)) from None
 

@@ -136,15 +136,21 @@ class Reader:
             if self._around is None or now - self._around.now >= _SURROUNDINGS_SECONDS:
                 self._around = surroundings(self.stack, now=int(now))
             around = replace(self._around, now=int(now))
-        facts = gather(self.stack, order_id, around, asks_stripe=True)
+        facts = gather(self.stack, order_id, around)
         if not lines and facts.order:
             # It was placed before the console began to look.
             placed = datetime.fromisoformat(facts.order.placed_at).timestamp()
             read = self._read_log(placed - 60, placed + 3600)
             lines = by_order(line for _, _, line in read if line).get(order_id, [])
         told = story(facts)
-        made = timeline(told, lines, hidden_seconds=around.hidden_seconds, pressed=pressed)
+        made = timeline(told, lines, hidden_seconds=self._hidden_seconds(), pressed=pressed)
         return OrderSeen(told, made, why_once(lines, told.charges) if told.is_paid else "")
+
+    def _hidden_seconds(self) -> int:
+        """The visibility timeout of the payments queue."""
+        queue = self.stack.resource("PaymentsQueue")
+        answer = self.stack.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["VisibilityTimeout"])
+        return int(answer["Attributes"]["VisibilityTimeout"])
 
 
 def _stored(order: Mapping[str, Any]) -> Stored:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from console.lines import DUPLICATE, LEASED, STRIPE_REQUEST, Line
 from onecharge.contract.states import OrderStatus
+from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.time_bounds import OVERDUE_SECONDS
 
 _PLACED = "order placed"
 
@@ -136,4 +136,4 @@ def _is_lost(stored: Stored | None, charges: int, lines: Sequence[Line], seen: S
         return any(line.message == _PLACED for line in lines)
     if stored.status == OrderStatus.PAID:
         return charges == 0 and seen.ledger_read
-    return stored.status == OrderStatus.PENDING and seen.now - stored.placed_at > OVERDUE_SECONDS
+    return stored.status == OrderStatus.PENDING and seen.now - stored.placed_at > DAY_SECONDS

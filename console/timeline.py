@@ -249,9 +249,8 @@ _SENTENCES: Mapping[str, tuple[str, Kind]] = {
     HELD: ("held, an operator releases it: {why}", Kind.FAILED),
     "payment not finished": ("lease released: {why}", Kind.WAITS),
     "message waits": ("waits {wait_seconds} s{because}", Kind.WAITS),
-    "refund claimed": ("refund claimed: lease until {until}", Kind.GRANTED),
-    "refund finalized": ("refund finalized: {state}", Kind.GRANTED),
-    "refund not finished": ("lease released: {why}", Kind.WAITS),
+    "refund told": ("published: {type}", Kind.GRANTED),
+    "refund not finished": ("refund not finished: {why}", Kind.WAITS),
     "refund updated": ("refund is {status}", Kind.GRANTED),
     "order updated": ("order is {status}", Kind.GRANTED),
     "event processed": ("webhook: {type}{left}", Kind.PLAIN),
@@ -277,7 +276,7 @@ def _said(line: Line, why: str, leased: Collection[str]) -> tuple[str, Kind]:
     about = {
         "service": line.service,
         # `payment succeeded`, of onecharge.payment.succeeded or payment_intent.succeeded.
-        "type": re.sub(r"[_.]", " ", str(fields.get("event_type")).removeprefix("onecharge.")),
+        "type": re.sub(r"[_.]", " ", str(fields.get("event_type") or fields.get("type")).removeprefix("onecharge.")),
         "owner": str(row.get("lease_owner", "nobody"))[:6],
         "until": clock_of(row.get("lease_expires_at", 0)),
         "state": fields.get("state") or row.get("state", "ended"),
@@ -358,7 +357,7 @@ def _delayed(lines: Sequence[Line], now: float) -> Iterator[Moment]:
 def _of_event(event: Event, lines: Sequence[Line], workers: Mapping[str, str]) -> Iterator[Moment]:
     """The moment of an event; none if a line tells it."""
     at, is_exact, kind = event.at, False, Kind(event.tone)
-    lane = QUEUE if event.where.endswith("Dlq") else {"stripe": STRIPE, "refunds": REFUNDS}.get(event.where, ORDERS)
+    lane = QUEUE if event.where.endswith("Dlq") else STRIPE if event.where == "stripe" else ORDERS
     if event.where == "payments":
         lane = next(iter(workers.values()), "worker A")
     if event.where == "stripe":

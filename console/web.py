@@ -29,7 +29,6 @@ from console.timeline import clock_of
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.money import as_money
 from ops.errors import Problem, problem_of
-from ops.findings import Diagnosis, Finding
 from ops.output import duration_of, redacted, redacted_values, time_of
 
 _HERE = Path(__file__).resolve().parent
@@ -225,20 +224,6 @@ def _as_json(value: Any) -> str:
     return json.dumps(redacted_values(value), indent=2, default=str, ensure_ascii=False)
 
 
-_HEALS = (Diagnosis.STRIPE_UNAVAILABLE, Diagnosis.ROW_LOST, Diagnosis.STRIPE_DIFFERS)
-"""What is put right by itself, and therefore is not red."""
-_SOON = (
-    *_HEALS,
-    *(Diagnosis.NOT_CLAIMED_YET, Diagnosis.IN_PROGRESS, Diagnosis.BACKING_OFF),
-    *(Diagnosis.OUTCOME_ON_ITS_WAY, Diagnosis.REFUND_WAITS),
-)
-"""What usually ends within a minute: when a job would end it at the latest is not said."""
-
-
-def _tone(finding: Finding) -> str:
-    return "waits" if finding.cause in _HEALS else finding.severity.name.lower()
-
-
 def _templates() -> Environment:
     made = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
@@ -255,8 +240,6 @@ def _templates() -> Environment:
         "clock": clock_of,
         "time": time_of,
         "duration": duration_of,
-        "tone": _tone,
-        "is_soon": lambda finding: finding.cause in _SOON,
         "css": lambda lane: str(lane).lower().replace(" ", "-"),
         "milliseconds": lambda at: f"{at % 1:.3f}"[1:],
     }

@@ -8,7 +8,7 @@ new: ## Make a project of your own, without history: make new DIR=../shop NAME=c
 	@test "$(DIR)" && test "$(NAME)" || { echo "DIR and NAME are needed: make new DIR=../shop NAME=corner-shop"; exit 1; }
 	@"$(PYTHON)" -m local.new_project --dir "$(DIR)" --name "$(NAME)"
 
-specification: $(VENV)/.dev ## Explore the charge protocol's model, state by state; leave out each of its rules: ten minutes.
+specification: $(VENV)/.dev ## Explore the models of charges and refunds, state by state; leave out each of their rules: twenty minutes.
 	@$(PY) -m lab.specification
 
 simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…] [PROCESSES=1] [SCENARIO=…]; SEED=seed:number replays one.

@@ -36,7 +36,6 @@ _SAMPLED_TABLES = {
     "ORDERS_TABLE": "orders",
     "ORDER_REFUNDS_TABLE": "order-refunds",
     "PAYMENTS_TABLE": "payments",
-    "REFUNDS_TABLE": "refunds",
 }
 """The tables as the samples of publish_events name them: it finds the table by the stream's ARN."""
 

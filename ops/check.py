@@ -5,8 +5,7 @@ TOKEN_COMMAND prints an access token; without one it is `ops token`. Its last ar
 (client credentials), it may ignore the customer. API_URL names a custom domain of the API. Live mode is refused: no
 real money moves.
 
-Afterwards the order is paid and refunded, at Stripe and in the tables, where it stays until it expires: a ledger is not
-cleaned up. Its customer is `check`.
+The order stays, at Stripe and in the tables, until it expires. Its customer is `check`.
 """
 
 import base64
@@ -19,8 +18,6 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -30,17 +27,15 @@ from onecharge.contract.money import as_money
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, Received
 from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
-from ops.dlq_letters import DLQS
+from ops.dlq import DLQS
 from ops.errors import ExitStatus, Problem
-from ops.facts import unread
 from ops.output import Report, Table
 
-CUSTOMER = "check"
-REFUND_SCOPE = "onecharge/refund"
-_OPENAPI = Path(__file__).resolve().parents[1] / "docs/openapi.json"
+CUSTOMER, STAFF = ("check",), ("check-staff", "--scope", "onecharge/refund")
 NOT_RUN_SECONDS = 3900
 """Until each schedule of a new stack has run once, its alarm …NotRun is on: an hour, and its alarm's period."""
-_HTTP_SECONDS = 35
+
+_SECONDS = 35
 """Longer than an HTTP API waits for its function."""
 
 
@@ -50,204 +45,146 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Run the checks; without --yes only say what they would do. Raises Problem."""
-    refuse_live_mode(stack)
-    own = shlex.join([sys.executable, "-m", "ops", "--stack", stack.name, "token"])
+    if not stack.secret("StripeSecret").startswith(("sk_test_", "rk_test_")):
+        raise Problem("StripeSecret has no key of Stripe's test mode: a check moves no real money")
     if not arguments.yes:
         line = f"would order, pay and refund the first thing on the price list of {stack.api_url}: add --yes"
         return Report({"would": line}, [line], ExitStatus.FOUND)
+    own = shlex.join([sys.executable, "-m", "ops", "--stack", stack.name, "token"])
     check = Check(stack, stack.api_url, os.environ.get("TOKEN_COMMAND") or own, arguments.seconds)
-    is_well = check.run()
-    rows = [("✓" if result.is_well else "✗", result.what, result.detail) for result in check.results]
-    styles = [None if result.is_well else "red" for result in check.results]
-    document = {"is_well": is_well, "order_id": check.order_id, "checks": [vars(each) for each in check.results]}
-    table = Table(f"stack {stack.name}", ("", "check", "seen"), rows, styles)
+    results = list(check.results())
+    is_well = all(each["is_well"] for each in results)
+    document = {"is_well": is_well, "order_id": check.order.get("order_id"), "checks": results}
+    table = Table.of(f"stack {stack.name}", "is_well what detail", results)
     return Report(document, [table], ExitStatus.OK if is_well else ExitStatus.FOUND)
-
-
-def routes_with_token() -> Iterator[tuple[str, str]]:
-    """Method and path of each route that needs an access token, with the id of no order."""
-    for path, methods in json.loads(_OPENAPI.read_text())["paths"].items():
-        for method, operation in methods.items():
-            if operation["security"]:
-                yield method.upper(), path.replace("{order_id}", "ord_none")
-
-
-def refuse_live_mode(stack: Stack) -> None:
-    """Raises Problem if the functions' Stripe key is not one of test mode, or cannot be read."""
-    if not stack.own_secret("StripeSecret").startswith(("sk_test_", "rk_test_")):
-        raise Problem("StripeSecret has no key of Stripe's test mode: a check moves no real money")
-
-
-@dataclass(frozen=True)
-class Result:
-    """One line of the checklist."""
-
-    what: str
-    is_well: bool
-    detail: str
 
 
 class NotWell(Exception):
     """A check failed; the text says what was seen."""
 
 
-@dataclass
 class Check:
     """One run."""
 
-    stack: Stack
-    api_url: str
-    token_command: str
-    seconds: int
-    results: list[Result] = field(default_factory=list)
-    order_id: str = ""
-    amount_minor: int = 0
-    currency: str = ""
-    payment_intent: Any = None
+    def __init__(self, stack: Stack, api_url: str, token_command: str, seconds: int) -> None:
+        self.stack, self.api_url, self.token_command, self.seconds = stack, api_url, token_command, seconds
+        self.order: dict[str, Any] = {}
 
-    def run(self) -> bool:
-        """Whether all of it is well."""
-        self._try("without a token the API answers 401", self._refused)
-        to_charge = [
-            ("an order is placed", self._placed),
-            ("it is PAID", self._paid),
-            ("Stripe charged it once, in test mode", self._charged),
-        ]
-        if all(self._try(*each) for each in to_charge):
-            self._try("its webhook arrived", self._webhook)
-            self._try("its refund SUCCEEDED", self._refunded)
-        self._try("no alarm is on", self._alarms)
-        self._try("every DLQ is empty", self._dlqs)
-        self._try("every stream and queue is read", self._mappings)
-        self._try("a customer's token is not the staff's", self._scopes)
-        return all(result.is_well for result in self.results)
-
-    def _try(self, what: str, check: Callable[[], str]) -> bool:
-        try:
-            result = Result(what, True, check())
-        except NotWell as reason:
-            result = Result(what, False, str(reason))
-        except (requests.RequestException, LookupError, ValueError) as error:
-            result = Result(what, False, repr(error))
-        self.results.append(result)
-        return result.is_well
-
-    # ------------------------------------------------------------ the checks, in order
-
-    def _refused(self) -> str:
-        routes = list(routes_with_token())
-        for method, path in routes:
-            response = requests.request(method, f"{self.api_url}{path}", timeout=_HTTP_SECONDS)
-            if response.status_code != 401:
-                raise NotWell(f"{method} {path} without a token is answered with {response.status_code}, not 401")
-        return f"each of {len(routes)} routes: 401"
-
-    def _placed(self) -> str:
-        token = self._token(CUSTOMER)
-        price = self._get("prices", token)["prices"][0]
-        body = {
-            "currency": price["currency"],
-            "payment_method": "pm_card_visa",
-            "items": [{"sku": price["sku"], "quantity": 1}],
-            "amount": price["unit_amount"],
+    def results(self) -> Iterator[dict[str, Any]]:
+        """Each check. The steps of the order end with the first that fails."""
+        steps = {
+            "an order is placed": self.placed,
+            "it is PAID": self.paid,
+            "its refund SUCCEEDED": self.refunded,
+            "its webhook arrived": self.webhook,
         }
-        placed = self._post("orders", body, token)
-        self.order_id, self.amount_minor, self.currency = placed["order_id"], placed["amount"], placed["currency"]
-        return f"{self.order_id}: {as_money(self.amount_minor, self.currency)}"
+        others = {
+            "without a token the API answers 401": self.refused,
+            "no alarm is on": self.alarms,
+            "every DLQ is empty": self.dlqs,
+            "every stream and queue is read": self.mappings,
+            "a customer's token is not the staff's": self.scopes,
+        }
+        for what, check in steps.items():
+            yield (result := _result(what, check))
+            if not result["is_well"]:
+                break
+        yield from (_result(*each) for each in others.items())
 
-    def _paid(self) -> str:
-        def status() -> str:
-            return str(self._get(f"orders/{self.order_id}", self._token(CUSTOMER))["status"])
+    def placed(self) -> str:
+        price = self._request("GET", "/prices", CUSTOMER)["prices"][0]
+        items = [{"sku": price["sku"], "quantity": 1}]
+        body = {"currency": price["currency"], "amount": price["unit_amount"], "items": items}
+        self.order = self._request("POST", "/orders", CUSTOMER, {**body, "payment_method": "pm_card_visa"}, status=202)
+        return f"{self.order['order_id']}: {as_money(self.order['amount'], self.order['currency'])}"
 
-        return self._until("PAID", status)
-
-    def _charged(self) -> str:
-        row = self.stack.item("PaymentsTable", order_id=self.order_id) or {}
-        intent = self.stack.stripe.v1.payment_intents.retrieve(row["payment_intent_id"]["S"])
-        self.payment_intent = intent
+    def paid(self) -> str:
+        path = f"/orders/{self.order['order_id']}"
+        waited = self._until("PAID", lambda: str(self._request("GET", path, CUSTOMER)["status"]))
+        row = self.stack.item("PaymentsTable", order_id=self.order["order_id"]) or {}
+        self.order["intent"] = row["payment_intent_id"]["S"]
+        intent = self.stack.stripe.v1.payment_intents.retrieve(self.order["intent"])
         seen = (intent.status, intent.amount_received, intent.currency, intent.livemode)
-        if seen != ("succeeded", self.amount_minor, self.currency.lower(), False):
+        if seen != ("succeeded", self.order["amount"], self.order["currency"].lower(), False):
             raise NotWell(f"{intent.id} at Stripe is {seen}")
-        return f"{intent.id}: {as_money(intent.amount_received, intent.currency)}"
+        return waited
 
-    def _webhook(self) -> str:
+    def refunded(self) -> str:
+        order_id = self.order["order_id"]
+        made = self._request("POST", f"/orders/{order_id}/refunds", STAFF, {}, status=202)
+        key = {"order_id": order_id, "refund_id": str(made["refund_id"])}
+        waited = self._until("SUCCEEDED", lambda: (self.stack.item("OrderRefundsTable", **key) or {})["status"]["S"])
+        listed = self.stack.stripe.v1.refunds.list({"payment_intent": self.order["intent"]})
+        if (amounts := [each.amount for each in listed.data]) != [self.order["amount"]]:
+            raise NotWell(f"Stripe has refunds of {amounts}")
+        return waited
+
+    def webhook(self) -> str:
         def seen() -> str:
             listed = self.stack.stripe.v1.events.list({"type": "payment_intent.succeeded", "limit": 20})
-            ours = [each.created for each in listed.data if each.data.object["id"] == self.payment_intent.id]
-            received = from_item(self.stack.item("PaymentsStateTable", name=Received.job) or {})
-            newest_at = received.get("newest_event_at", 0)
-            is_received = any(created <= newest_at + RECEIVED_STEP_SECONDS for created in ours)
+            ours = [each.created for each in listed.data if each.data.object["id"] == self.order["intent"]]
+            newest = from_item(self.stack.item("PaymentsStateTable", name=Received.job) or {}).get("newest_event_at", 0)
+            is_received = any(created <= newest + RECEIVED_STEP_SECONDS for created in ours)
             return "received" if is_received else "not received: is the endpoint there, with its signing secret?"
 
         return self._until("received", seen)
 
-    def _refunded(self) -> str:
-        token = self._token("check-staff", "--scope", REFUND_SCOPE)
-        refund_id = str(self._post(f"orders/{self.order_id}/refunds", {}, token)["refund_id"])
+    def refused(self) -> str:
+        if (status := requests.post(f"{self.api_url}/orders", json={}, timeout=_SECONDS).status_code) != 401:
+            raise NotWell(f"POST /orders without a token is answered with {status}")
+        return "401"
 
-        def status() -> str:
-            item = self.stack.item("OrderRefundsTable", order_id=self.order_id, refund_id=refund_id) or {}
-            return str(item["status"]["S"])
-
-        waited = self._until("SUCCEEDED", status)
-        listed = self.stack.stripe.v1.refunds.list({"payment_intent": self.payment_intent.id})
-        if (amounts := [each.amount for each in listed.data]) != [self.amount_minor]:
-            raise NotWell(f"Stripe has refunds of {amounts}")
-        return waited
-
-    def _alarms(self) -> str:
+    def alarms(self) -> str:
+        prefix, names = f"{self.stack.name}-", list[str]()
         pages = self.stack.client("cloudwatch").get_paginator("describe_alarms")
-        names = [
-            alarm["AlarmName"]
-            for page in pages.paginate(AlarmNamePrefix=f"{self.stack.name}-", StateValue="ALARM")
-            for alarm in [*page.get("MetricAlarms", []), *page.get("CompositeAlarms", [])]
-            # Another stack's name may begin with this one and a hyphen: a logical id has no hyphen.
-            if re.fullmatch(r"\w+", alarm["AlarmName"].removeprefix(f"{self.stack.name}-"))
-        ]
-        is_new = time.time() - self.stack.created_at < NOT_RUN_SECONDS
-        if wrong := [name for name in names if not (is_new and name.endswith("NotRun"))]:
-            raise NotWell(", ".join(sorted(wrong)))
-        return "but those of schedules that have not run yet" if names else "docs/runbook.md has an entry for each"
+        for page in pages.paginate(AlarmNamePrefix=prefix, StateValue="ALARM"):
+            names += [each["AlarmName"].removeprefix(prefix) for each in page["MetricAlarms"]]
+        is_new = time.time() - self.stack.described["CreationTime"].timestamp() < NOT_RUN_SECONDS
+        # Another stack's name may begin with this one and a hyphen: a logical id has no hyphen.
+        if wrong := sorted(name for name in names if "-" not in name and not (is_new and name.endswith("NotRun"))):
+            raise NotWell(", ".join(wrong))
+        return "none, but of schedules that have not run yet" if is_new else "none"
 
-    def _dlqs(self) -> str:
-        counts = {dlq: self._messages(dlq) for dlq in DLQS}
-        if any(counts.values()):
-            raise NotWell(", ".join(f"{dlq}: {count}" for dlq, count in counts.items() if count))
+    def dlqs(self) -> str:
+        name: Any = "ApproximateNumberOfMessages"
+        for dlq in DLQS:
+            answer = self.stack.sqs.get_queue_attributes(QueueUrl=self.stack.resource(dlq), AttributeNames=[name])
+            if (count := answer["Attributes"][name]) != "0":
+                raise NotWell(f"{dlq}: {count}")
         return ", ".join(DLQS)
 
-    def _mappings(self) -> str:
-        if found := [f"{each.source}: mapping {each.uuid} is disabled" for each in unread(self.stack)]:
-            raise NotWell(", ".join(found))
+    def mappings(self) -> str:
+        """A stream whose mapping is disabled has no reader: its orders are stored, and nothing publishes them."""
+        sources = ("OrdersTable", "OrderRefundsTable", "PaymentsTable", *filter(None, DLQS.values()))
+        # The last part of a queue's URL is its name, as of its ARN; a stream's ARN has the table's name in it.
+        names = {self.stack.resource(each).split("/")[-1]: each for each in sources}
+        pages = self.stack.client("lambda").get_paginator("list_event_source_mappings").paginate()
+        for mapping in (each for page in pages for each in page["EventSourceMappings"]):
+            parts = re.split(r"[:/]", mapping.get("EventSourceArn", ""))
+            if mapping.get("State") in ("Disabled", "Disabling") and (found := names.keys() & set(parts)):
+                raise NotWell(f"{names[found.pop()]}: mapping {mapping['UUID']} is disabled")
         return "no event source mapping is disabled"
 
-    def _scopes(self) -> str:
+    def scopes(self) -> str:
         """A machine's tokens have one subject for both, and are no customer's."""
-        customer, staff = _claims(self._token(CUSTOMER)), _claims(self._token("check-staff", "--scope", REFUND_SCOPE))
-        has_scope = REFUND_SCOPE in f"{customer.get('scope')} {customer.get('scp')}"
+        payloads = [self._token(*words).split(".")[1] for words in (CUSTOMER, STAFF)]
+        customer, staff = (json.loads(base64.urlsafe_b64decode(f"{each}==")) for each in payloads)
+        has_scope = STAFF[-1] in f"{customer.get('scope')} {customer.get('scp')}"
         if has_scope and customer["sub"] != staff["sub"]:
-            raise NotWell(f"it has the scope {REFUND_SCOPE}: docs/guides/deploy.md says how the issuer refuses that")
-        return "a machine's: test it with a customer's (TOKEN_COMMAND)" if has_scope else f"no {REFUND_SCOPE}"
+            raise NotWell(f"it has the scope {STAFF[-1]}: docs/guides/deploy.md says how the issuer refuses that")
+        return "a machine's: test it with a customer's (TOKEN_COMMAND)" if has_scope else f"no {STAFF[-1]}"
 
-    # ------------------------------------------------------------ how
-
-    def _messages(self, dlq: str) -> int:
-        url = self.stack.resource(dlq)
-        answer = self.stack.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"])
-        return int(answer["Attributes"]["ApproximateNumberOfMessages"])
-
-    def _get(self, path: str, token: str) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {token}"}
-        return _json(requests.get(f"{self.api_url}/{path}", headers=headers, timeout=_HTTP_SECONDS), 200)
-
-    def _post(self, path: str, body: dict[str, Any], token: str) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": str(uuid4())}
-        return _json(requests.post(f"{self.api_url}/{path}", json=body, headers=headers, timeout=_HTTP_SECONDS), 202)
+    def _request(self, method: str, path: str, who: tuple[str, ...], body: Any = None, **of: int) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {self._token(*who)}", "Idempotency-Key": str(uuid4())}
+        response = requests.request(method, f"{self.api_url}{path}", json=body, headers=headers, timeout=_SECONDS)
+        if response.status_code != of.get("status", 200):
+            raise NotWell(f"{method} {path}: {response.status_code} {response.text[:300]}")
+        return dict(response.json())
 
     def _token(self, *words: str) -> str:
         """What the token command prints. Raises Problem."""
-        done = subprocess.run(  # noqa: S603  # The caller gave the command.
-            [*shlex.split(self.token_command), *words], capture_output=True, text=True, check=False, timeout=60
-        )
+        command = [*shlex.split(self.token_command), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603  # The caller's.
         if done.returncode or not done.stdout.strip():
             raise Problem(f"the token command failed: {done.stderr.strip()[-300:]}")
         return done.stdout.strip()
@@ -262,13 +199,10 @@ class Check:
         return f"after {time.monotonic() - began:.0f} s"
 
 
-def _claims(token: str) -> dict[str, Any]:
-    """What the token says; the API verifies it. Raises ValueError or IndexError if it is no JWT."""
-    return dict(json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "==")))
-
-
-def _json(response: requests.Response, status: int) -> dict[str, Any]:
-    if response.status_code != status:
-        request = response.request
-        raise NotWell(f"{request.method} {request.path_url}: {response.status_code} {response.text[:300]}")
-    return dict(response.json())
+def _result(what: str, check: Callable[[], str]) -> dict[str, Any]:
+    try:
+        return {"what": what, "is_well": True, "detail": check()}
+    except NotWell as reason:
+        return {"what": what, "is_well": False, "detail": str(reason)}
+    except (requests.RequestException, LookupError, ValueError) as error:
+        return {"what": what, "is_well": False, "detail": repr(error)}

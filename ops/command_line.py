@@ -11,47 +11,17 @@ A command only reads unless --yes is given. Without it, a command that changes s
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any
 
-from ops import (
-    audit,
-    check,
-    dlq,
-    explain,
-    pending,
-    publish,
-    release,
-    restore,
-    review,
-    token,
-    webhook,
-)
-from ops.connection import Stack, add_stack_options, connect
+from ops import audit, check, dlq, explain, pending, publish, release, restore, token, webhook
+from ops.connection import connect
 from ops.errors import problem_of
-from ops.output import Report, redacted, show
+from ops.output import redacted, show
 
-
-class Command(Protocol):
-    """What the module of a command has; its docstring is the command's help."""
-
-    __doc__: str | None
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add its arguments, or its subcommands."""
-
-    def run(self, stack: Stack, arguments: argparse.Namespace) -> Report:
-        """Do it. Without `arguments.yes` it changes nothing, and reports what it would change.
-
-        Raises:
-            Problem: it cannot be done; botocore's and Stripe's errors become one (errors.problem_of).
-        """
-
-
-COMMANDS: dict[str, Command] = {
+COMMANDS: dict[str, Any] = {
     "explain": explain,
     "pending": pending,
     "release": release,
-    "review": review,
     "dlq": dlq,
     "publish": publish,
     "restore": restore,
@@ -60,15 +30,15 @@ COMMANDS: dict[str, Command] = {
     "webhook": webhook,
     "token": token,
 }
-"""By name, in the order of the help."""
+"""Modules by name, in the order of the help, which is their docstrings. `add_arguments(parser)` adds a command's own;
+`run(stack, arguments)` does it and returns a Report, or raises Problem, botocore's errors or Stripe's."""
 
 
 def main(words: Sequence[str]) -> int:
     """Run one command; returns the exit status. An error that a person can fix is one line."""
     arguments = parser().parse_args(words)
     try:
-        stack = connect(arguments.stack, arguments.profile, arguments.region, arguments.stripe_key_secret)
-        report = COMMANDS[arguments.command].run(stack, arguments)
+        report = COMMANDS[arguments.command].run(connect(arguments.stack), arguments)
     except Exception as error:
         problem = problem_of(error)
         if problem is None:
@@ -76,7 +46,7 @@ def main(words: Sequence[str]) -> int:
         print(redacted(f"ops: {problem}"), file=sys.stderr)
         return problem.status
     show(report, as_json=arguments.json, out=sys.stdout)
-    return report.status
+    return int(report.status)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -85,13 +55,12 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m ops", description=__doc__, formatter_class=formatter)
     _add_common(made)
     # Defaults of the whole, not of the options: those after the command would undo those before it.
-    made.set_defaults(stack=None, profile=None, region=None, stripe_key_secret=None, json=False, yes=False)
+    made.set_defaults(stack=None, json=False, yes=False)
     subparsers = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         described = command.__doc__ or ""
-        each = subparsers.add_parser(
-            name, help=described.partition("\n")[0], description=described, formatter_class=formatter
-        )
+        line = described.partition("\n")[0]
+        each = subparsers.add_parser(name, help=line, description=described, formatter_class=formatter)
         command.add_arguments(each)
         for leaf in _leaves(each):
             _add_common(leaf)
@@ -107,6 +76,6 @@ def _leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
 def _add_common(parser: argparse.ArgumentParser) -> None:
     """The options of every command, before its name and after it alike."""
     given = parser.add_argument_group("of every command", argument_default=argparse.SUPPRESS)
-    add_stack_options(given)
+    given.add_argument("--stack", metavar="NAME", help="a deployed stack, or `local` (default: local, if it runs)")
     given.add_argument("--json", action="store_true", help="one JSON document, for scripts")
     given.add_argument("--yes", action="store_true", help="change it; without it, say what would be changed")

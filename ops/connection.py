@@ -1,6 +1,6 @@
 """One stack, deployed or local: AWS clients, resources by their logical ids, its Stripe account.
 
-    --stack NAME        CloudFormation knows its resources; credentials and region are the caller's, as for the AWS CLI
+    --stack NAME        CloudFormation knows its resources; AWS_PROFILE and AWS_REGION are read, as by the AWS CLI
     --stack local       .local/stack.json, while `make local` runs; also the default then
     --stack FILE.json   the stack.json of another local run
 
@@ -8,13 +8,12 @@ A caller needs cloudformation:DescribeStacks and ListStackResources for every co
 itself requests. An error names a missing one.
 """
 
-import argparse
 import json
 import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import boto3
 import stripe
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
 STACK_JSON = Path(__file__).resolve().parent.parent / ".local" / "stack.json"
 """Where the local stack says where it is."""
-_REGION, _ANY = "us-east-1", "test"
-"""The emulator's region, and credentials: it takes any."""
+_ANY = "test"
+"""The emulator's credentials: it takes any."""
 _PATIENCE_SECONDS = 30
 """Stripe's timeouts are those of a function with this timeout: a person waits."""
 
@@ -44,27 +43,24 @@ class Stack:
 
     Args:
         endpoint_url: of the emulator; None on AWS.
-        stripe_key_secret: name or ARN of a secret with a Stripe key (--stripe-key-secret).
-        stripe_key: STRIPE_SECRET_KEY, used without `stripe_key_secret`; without both, the stack's own secret.
+        stripe_key: STRIPE_SECRET_KEY; without it, the stack's own secret is used.
     """
 
     def __init__(
-        self,
-        name: str,
-        session: boto3.Session,
-        *,
-        endpoint_url: str | None = None,
-        stripe_key_secret: str | None = None,
-        stripe_key: str | None = None,
+        self, name: str, session: boto3.Session, *, endpoint_url: str | None = None, stripe_key: str | None = None
     ) -> None:
         self.name = name
         self.endpoint_url = endpoint_url
-        self._session = session
-        self._stripe_key_secret, self._stripe_key = stripe_key_secret, stripe_key
+        self._session, self._stripe_key = session, stripe_key
 
     @property
     def is_local(self) -> bool:
         return self.endpoint_url is not None
+
+    @property
+    def command(self) -> str:
+        """How a command for this stack begins, as it is typed."""
+        return ".venv/bin/python -m ops" + ("" if self.is_local else f" --stack {self.name}")
 
     def client(self, service: str) -> Any:
         """boto3's client of a service, with the caller's credentials."""
@@ -75,13 +71,11 @@ class Stack:
 
     @cached_property
     def dynamodb(self) -> "DynamoDBClient":
-        client: DynamoDBClient = self.client("dynamodb")
-        return client
+        return cast("DynamoDBClient", self.client("dynamodb"))
 
     @cached_property
     def sqs(self) -> "SQSClient":
-        client: SQSClient = self.client("sqs")
-        return client
+        return cast("SQSClient", self.client("sqs"))
 
     def item(self, table: str, **key: str) -> Mapping[str, Any] | None:
         """An item of a table by its logical id, in DynamoDB's JSON, read consistently; None if there is none."""
@@ -91,18 +85,16 @@ class Stack:
     # ------------------------------------------------------------ what CloudFormation knows
 
     def resource(self, logical_id: str) -> str:
-        """The physical id of a resource of template.yaml, such as a table's name or a queue's URL. Raises Problem."""
+        """The physical id of a resource of template.yaml: a table's name, a queue's URL. Raises Problem."""
         return self._named("resource", logical_id, self._resources)
 
     def parameter(self, name: str) -> str:
-        """The value of a parameter of template.yaml. Raises Problem if the stack has no such parameter."""
-        found = {each["ParameterKey"]: each["ParameterValue"] for each in self._described.get("Parameters", [])}
-        return self._named("parameter", name, found)
+        """The value of a parameter of template.yaml. Raises Problem."""
+        return self._named("parameter", name, self._described("Parameter"))
 
     def output(self, name: str) -> str:
-        """The value of an output of template.yaml. Raises Problem if the stack has no such output."""
-        found = {each["OutputKey"]: each["OutputValue"] for each in self._described.get("Outputs", [])}
-        return self._named("output", name, found)
+        """The value of an output of template.yaml. Raises Problem."""
+        return self._named("output", name, self._described("Output"))
 
     @property
     def api_url(self) -> str:
@@ -110,19 +102,22 @@ class Stack:
         return (os.environ.get("API_URL") or self.output("ApiUrl")).rstrip("/")
 
     @property
-    def created_at(self) -> float:
-        """When the stack was created, in seconds since 1970."""
-        return float(self._described["CreationTime"].timestamp())
+    def shop(self) -> str:
+        """The shop's name in order ids and at Stripe. Raises Problem."""
+        return self.output("ShopId")
 
     def _named(self, kind: str, name: str, found: Mapping[str, str]) -> str:
         if name not in found:
             raise Problem(f"stack {self.name} has no {kind} {name}: was it deployed from this template?")
         return found[name]
 
+    def _described(self, kind: str) -> Mapping[str, str]:
+        return {each[f"{kind}Key"]: each[f"{kind}Value"] for each in self.described.get(f"{kind}s", [])}
+
     @cached_property
-    def _described(self) -> Mapping[str, Any]:
-        [stack] = self.client("cloudformation").describe_stacks(StackName=self.name)["Stacks"]
-        return dict(stack)
+    def described(self) -> Mapping[str, Any]:
+        """The stack, as CloudFormation describes it."""
+        return dict(self.client("cloudformation").describe_stacks(StackName=self.name)["Stacks"][0])
 
     @cached_property
     def _resources(self) -> Mapping[str, str]:
@@ -131,83 +126,47 @@ class Stack:
         found = [each for page in pages for each in page["StackResourceSummaries"]]
         return {each["LogicalResourceId"]: each.get("PhysicalResourceId", "") for each in found}
 
-    # ------------------------------------------------------------ Stripe, and the caller
+    # ------------------------------------------------------------ Stripe
 
     @cached_property
     def stripe(self) -> stripe.StripeClient:
         """The client of the stack's Stripe account; the same API version and retries as the functions'."""
-        if self._stripe_key_secret:
-            key = self.secret(self._stripe_key_secret)
-        else:
-            key = self._stripe_key or self.own_secret("StripeSecret")
+        key = self._stripe_key or self.secret("StripeSecret")
         if not key:
             raise Problem(f"no Stripe key is stored yet: {self.output('Next1StripeKey')}")
         bounds = TimeBounds.of(_PATIENCE_SECONDS)
         return stripe_client(key.strip(), api_base=self.parameter("StripeApiBase"), bounds=bounds)
-
-    def own_secret(self, logical_id: str) -> str:
-        """The present value of a secret of template.yaml, empty until one is stored. It is never shown."""
-        try:
-            return self.secret(self.resource(logical_id))
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "ResourceNotFoundException":
-                raise
-            return ""
-
-    def secret(self, secret_id: str) -> str:
-        """The present value of a secret. It is never shown."""
-        answer = self.client("secretsmanager").get_secret_value(SecretId=secret_id)
-        return str(answer["SecretString"]).strip()
-
-    @property
-    def shop(self) -> str:
-        """The shop's name in order ids and at Stripe. Raises Problem."""
-        return self.output("ShopId")
 
     @property
     def payment_intents(self) -> PaymentIntents:
         """The shop's PaymentIntents, requested as the functions do."""
         return PaymentIntents(self.stripe, self.shop)
 
-    @cached_property
-    def caller(self) -> str:
-        """The caller's ARN, of a user or of a role's session (sts:GetCallerIdentity)."""
-        return str(self.client("sts").get_caller_identity()["Arn"])
+    def secret(self, logical_id: str) -> str:
+        """The present value of a secret of template.yaml, empty until one is stored. It is never shown."""
+        secrets = self.client("secretsmanager")
+        try:
+            return str(secrets.get_secret_value(SecretId=self.resource(logical_id))["SecretString"]).strip()
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ResourceNotFoundException":
+                raise
+            return ""
 
 
-def add_stack_options(parser: argparse._ActionsContainer) -> None:
-    """Which stack, and with which credentials: what `connect` is given."""
-    parser.add_argument(
-        "--stack",
-        metavar="NAME",
-        help="a deployed stack's name; `local`, or a stack.json (default: the local stack, if it runs)",
-    )
-    parser.add_argument("--profile", help="AWS profile, as of the AWS CLI")
-    parser.add_argument("--region", help="AWS region of the stack")
-    parser.add_argument(
-        "--stripe-key-secret",
-        metavar="SECRET",
-        help="secret with the Stripe key to use (default: STRIPE_SECRET_KEY, then the stack's own)",
-    )
-
-
-def connect(
-    name: str | None, profile: str | None = None, region: str | None = None, stripe_key_secret: str | None = None
-) -> Stack:
+def connect(name: str | None) -> Stack:
     """The stack of this name, as --stack; None for the local one, if it runs. Raises Problem if there is none."""
     if name is None and not STACK_JSON.exists():
         raise Problem("--stack NAME is missing: no local stack runs here (`make local` starts one)")
     if name in (None, "local"):
-        return _local(STACK_JSON, stripe_key_secret)
+        return _local(STACK_JSON)
     if name.endswith(".json"):
-        return _local(Path(name), stripe_key_secret)
+        return _local(Path(name))
     # boto3 itself reads AWS_DEFAULT_REGION alone, unlike AWS's other SDKs and its guides.
-    session = boto3.Session(profile_name=profile, region_name=region or os.environ.get("AWS_REGION"))
-    stripe_key = os.environ.get("STRIPE_SECRET_KEY")
-    return Stack(name, session, stripe_key_secret=stripe_key_secret, stripe_key=stripe_key)
+    session = boto3.Session(region_name=os.environ.get("AWS_REGION"))
+    return Stack(name, session, stripe_key=os.environ.get("STRIPE_SECRET_KEY"))
 
 
-def _local(stack_json: Path, stripe_key_secret: str | None) -> Stack:
+def _local(stack_json: Path) -> Stack:
     """A stack.json's stack. STRIPE_SECRET_KEY is not read: a real key must not reach the stand-in."""
     try:
         given = json.loads(stack_json.read_text())
@@ -216,13 +175,9 @@ def _local(stack_json: Path, stripe_key_secret: str | None) -> Stack:
         raise Problem(f"no local stack runs: there is no {stack_json} (`make local` starts one)") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Problem(f"{stack_json} is not the file of a local stack: {error!r}") from None
-    _bypass_proxies(endpoint_url)
-    session = boto3.Session(aws_access_key_id=_ANY, aws_secret_access_key=_ANY, region_name=_REGION)
-    return Stack(name, session, endpoint_url=endpoint_url, stripe_key_secret=stripe_key_secret)
-
-
-def _bypass_proxies(endpoint_url: str) -> None:
-    """Nothing on this machine is reached through a proxy. The stand-in is where the emulator is."""
+    # Nothing on this machine is reached through a proxy. The stand-in is where the emulator is.
     host = endpoint_url.split("//")[-1].split(":")[0]
     for variable in ("NO_PROXY", "no_proxy"):
         os.environ[variable] = ",".join(filter(None, (os.environ.get(variable), host, "127.0.0.1", "localhost")))
+    session = boto3.Session(aws_access_key_id=_ANY, aws_secret_access_key=_ANY, region_name="us-east-1")
+    return Stack(name, session, endpoint_url=endpoint_url)

@@ -1,204 +1,217 @@
-"""The messages in the DLQs: which there are and why; send them back to their queues, or delete them.
+"""The messages in the DLQs: list them, or send them back to their queues.
 
-    dlq list                                 how many of each DLQ and reason; --messages shows each
-    dlq redrive --reason … | --message-id …  back to its queue, if its order still needs it
-    dlq discard --reason … | --message-id …  away, if its order needs it no more; recorded first, in a file
+    dlq list       each message: why it is there, its order, its age
+    dlq redrive    all of them, or one
 
-Each message's order or refund is consulted first. Reading a message hides it for a moment, and deletes nothing.
-Messages that SQS does not show, such as those that another reader hides, are counted.
+A redrive is one more delivery. It charges no order twice and makes no refund twice, at any age: the worker asks its row
+and Stripe. A request for a refund that is no longer PENDING is deleted instead. What this version's code cannot read
+stays: the functions would send it to the DLQ again.
+
+Reading hides a message for a moment. Sending back is send, then delete: a crash between makes a harmless duplicate.
 """
 
+import json
+import re
+import time
 from argparse import ArgumentParser, Namespace
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
-from pathlib import Path
+from datetime import UTC, datetime
+from itertools import batched
+from typing import Any, Self
 
-from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import ValidationError
 
+from onecharge.contract import events
+from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState
+from onecharge.orders.refunds import StoredRefund
+from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rules import CREATE_SECONDS, is_held
+from onecharge.runtime.queues import DeadLetterAttribute
 from ops.connection import Stack
-from ops.dlq_advice import Action, Advice, advise
-from ops.dlq_letters import DLQS, READ_MAX, DeadLetter, Reading, append_record, destination_of, message_to_send, reading
-from ops.errors import ExitStatus, Problem
-from ops.output import Report, Table
+from ops.errors import ExitStatus
+from ops.output import Report, Table, duration_of
 
-_THREADS = 10
+DLQS: Mapping[str, str | None] = {
+    "PaymentsDlq": "PaymentsQueue",
+    "OrderUpdatesDlq": "OrderUpdatesQueue",
+    "RefundsDlq": "RefundsQueue",
+    "SubscriptionsDlq": None,
+}
+"""Every DLQ of template.yaml by its logical id, and its queue. None: the event's type says where it belongs."""
+QUEUES: Mapping[type[events.Event], str] = {
+    events.OrderPlacedEvent: "PaymentsQueue",
+    events.CancelRequestedEvent: "PaymentsQueue",
+    events.PaymentOutcomeEvent: "OrderUpdatesQueue",
+    RefundOutcomeEvent: "OrderUpdatesQueue",
+    RefundRequestedEvent: "RefundsQueue",
+}
+_EVENT = events.event_adapter(*QUEUES)
+_ADDED = {*DeadLetterAttribute, "RequestID", "ErrorCode", "ErrorMessage"}
+"""The message attributes that our functions and SNS add (Amazon SNS Developer Guide, "Dead-letter queues")."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    commands = parser.add_subparsers(dest="dlq_command", metavar="list|redrive|discard", required=True)
-    shown = commands.add_parser("list", help="count the messages by DLQ and reason")
-    shown.add_argument("--messages", action="store_true", help="show each message, too")
-    again = commands.add_parser("redrive", help="send messages back to the queues that they belong to")
-    again.add_argument("--force", action="store_true", help="also send back what this version's code cannot read")
-    away = commands.add_parser("discard", help="delete messages that nothing is left to do for")
-    away.add_argument("--because", required=True, metavar="WHY", help="goes into the record")
-    away.add_argument("--although-unfinished", action="store_true", help="although something is left to do")
-    away.add_argument(
-        "--record",
-        type=Path,
-        metavar="FILE",
-        help="is appended to before anything is deleted (dlq-discarded-STACK.jsonl)",
-    )
-    for each in (shown, again, away):
-        each.add_argument("--queue", action="append", choices=sorted(DLQS), metavar="DLQ", help="logical id of a DLQ")
-        each.add_argument("--reason", action="append", help="only with this reason, as `dlq list` shows it")
-    for each in (again, away):
-        each.add_argument("--message-id", action="append", help="only this message")
-
-
-def run(stack: Stack, arguments: Namespace) -> Report:
-    """Raises Problem."""
-    if arguments.dlq_command == "list":
-        return _list(stack, arguments)
-    if not arguments.reason and not arguments.message_id:
-        raise Problem("which messages? Name a --reason (`dlq list` shows them) or a --message-id")
-    return _change(stack, arguments)
-
-
-def _readings(stack: Stack, arguments: Namespace) -> Iterator[Reading]:
-    for dlq in arguments.queue or DLQS:
-        with reading(stack, dlq, limit=READ_MAX) as opened:
-            yield opened
-
-
-def _is_chosen(letter: DeadLetter, arguments: Namespace) -> bool:
-    by_reason = arguments.reason is None or letter.reason in arguments.reason
-    message_ids = getattr(arguments, "message_id", None)
-    return by_reason and (message_ids is None or letter.message_id in message_ids)
-
-
-def _unseen(opened: Reading) -> list[str]:
-    """What a reading could not see."""
-    if not opened.unseen:
-        return []
-    why = f"hidden by another reader, or beyond the first {READ_MAX:,}, or behind the first ten of their FIFO group"
-    return [f"{opened.dlq}: about {opened.unseen} messages were not seen: {why}; try again in minutes"]
-
-
-# ---------------------------------------------------------------- list
-
-
-def _list(stack: Stack, arguments: Namespace) -> Report:
-    letters: list[DeadLetter] = []
-    notes: list[str] = []
-    for opened in _readings(stack, arguments):
-        letters += [letter for batch in opened.batches() for letter in batch if _is_chosen(letter, arguments)]
-        notes += _unseen(opened)
-    letters.sort(key=lambda letter: (letter.dlq, letter.reason, letter.sent_at))
-    reasons = []
-    for (dlq, reason), found in groupby(letters, lambda letter: (letter.dlq, letter.reason)):
-        group = list(found)
-        oldest = group[0].sent_at.isoformat(timespec="seconds")
-        types = sorted({each.event_type or "?" for each in group})
-        reasons.append({"dlq": dlq, "reason": reason, "messages": len(group), "oldest": oldest, "types": types})
-    messages = [letter.described for letter in letters]
-    parts: list[Table | str] = [Table.of("messages in the DLQs", "dlq reason messages oldest types", reasons)]
-    if arguments.messages:
-        names = "message_id dlq reason order_id attempt event_type sent_at"
-        parts.append(Table.of("each message", names, messages))
-    if not letters and not notes:
-        parts = ["no message with this reason" if arguments.reason else "the DLQs are empty"]
-    document = {"reasons": reasons, "messages": messages, "notes": notes}
-    return Report(document, [*parts, *notes], ExitStatus.FOUND if letters or notes else ExitStatus.OK)
-
-
-# ---------------------------------------------------------------- redrive and discard
+    commands = parser.add_subparsers(dest="dlq_command", metavar="list|redrive", required=True)
+    commands.add_parser("list", help="show each message")
+    again = commands.add_parser("redrive", help="send all messages back to their queues")
+    again.add_argument("--message-id", help="only this message")
 
 
 @dataclass(frozen=True)
-class _Result:
-    """What became, or would become, of one message."""
+class DeadLetter:
+    """One message of a DLQ. Nothing in it is trusted: anyone who may send to the DLQ may have written it."""
 
-    letter: DeadLetter
-    advice: Advice
-    is_done: bool
-    outcome: str
-    sent_as: str | None = None
-    """The message id of a redriven message in its queue."""
+    dlq: str
+    message_id: str
+    reason: str
+    event_type: str | None
+    order_id: str | None
+    """The order that it names, even if the code cannot read it; None if that is no order's id."""
+    sent_at: datetime
+    """When it was sent to the DLQ; if SQS has moved it between standard queues, to its first queue."""
+    received: str
+    body: str
+    """The event: what SNS has wrapped in its envelope, if it has."""
+    message: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, dlq: str, message: Mapping[str, Any]) -> Self:
+        """The message that ReceiveMessage returned with all its attributes."""
+        system, attributes, body = message["Attributes"], _texts(message), message["Body"]
+        if isinstance(wrapped := _object_in(body).get("Message"), str):
+            body = wrapped
+        event = _object_in(body)
+        data = event["data"] if isinstance(event.get("data"), dict) else {}
+        named = [str(each) for each in (data.get("order_id"), event.get("subject"))]
+        # A function that cannot read a message says why, and so does SNS; SQS itself says nothing.
+        code = attributes.get("ErrorCode")
+        moved = f"not delivered by SNS: {code}" if code else "received too often"
+        return cls(
+            dlq=dlq,
+            message_id=message["MessageId"],
+            reason=attributes.get(DeadLetterAttribute.REASON, moved),
+            event_type=next((each for each in events.EventType if each == event.get("type")), None),
+            order_id=next((each for each in named if re.fullmatch(events.ORDER_ID_PATTERN, each)), None),
+            sent_at=datetime.fromtimestamp(int(system["SentTimestamp"]) / 1000, UTC),
+            received=attributes.get(DeadLetterAttribute.ORIGINAL_RECEIVE_COUNT, system["ApproximateReceiveCount"]),
+            body=body,
+            message=message,
+        )
 
 
-def _change(stack: Stack, arguments: Namespace) -> Report:
-    """Redrive or discard every chosen message; a dry run, unless --yes is given."""
-    results: list[_Result] = []
-    notes: list[str] = []
-    wanted = set(arguments.message_id or ())
-    with ThreadPoolExecutor(_THREADS) as threads:
-        for opened in _readings(stack, arguments):
-            for batch in opened.batches():
-                sent = {result.sent_as for result in results if result.sent_as}
-                # A function may find poison faster than this loop ends: once sent back, it is not sent again.
-                back = [letter for letter in batch if letter.original_message_id in sent]
-                notes += [f"{letter.message_id} was redriven, and came back: {letter.reason}" for letter in back]
-                chosen = [letter for letter in batch if letter not in back and _is_chosen(letter, arguments)]
-                results += threads.map(partial(_change_letter, stack, arguments, opened), chosen)
-                if wanted and wanted <= {result.letter.message_id for result in results}:
-                    break
-            notes += _unseen(opened)
-    missing = wanted - {result.letter.message_id for result in results}
-    notes += [f"no message {message_id} was seen" for message_id in sorted(missing)]
-    return _report(arguments, results, notes)
+def _texts(message: Mapping[str, Any]) -> dict[str, str]:
+    """The message attributes that are strings."""
+    given = message.get("MessageAttributes", {})
+    return {name: each["StringValue"] for name, each in given.items() if "StringValue" in each}
 
 
-def _change_letter(stack: Stack, arguments: Namespace, opened: Reading, letter: DeadLetter) -> _Result:
-    advice = advise(stack, letter)
-    change = _redrive if arguments.dlq_command == "redrive" else _discard
+def _object_in(text: str) -> dict[str, Any]:
     try:
-        return change(stack, arguments, letter, advice, opened)
-    except (BotoCoreError, ClientError, OSError) as error:
-        return _Result(letter, advice, False, f"{arguments.dlq_command} failed: {error}")
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
-def _redrive(stack: Stack, arguments: Namespace, letter: DeadLetter, advice: Advice, opened: Reading) -> _Result:
-    """Send, then delete; the other order would lose the message. Raises botocore's errors: it is still in the DLQ."""
-    is_forced = arguments.force and advice.can_be_forced and destination_of(letter) is not None
-    if advice.action is not Action.REDRIVE and not is_forced:
-        hint = "`dlq discard` it: " if advice.action is Action.DISCARD else ""
-        more = " (--force sends it back)" if advice.can_be_forced else ""
-        return _Result(letter, advice, False, f"{hint}{advice.why}{more}")
-    if not arguments.yes:
-        return _Result(letter, advice, True, f"would be redriven: {advice.why}")
-    sent_as = stack.sqs.send_message(**message_to_send(stack, letter))["MessageId"]
-    still = "" if opened.delete(letter) else "; still in the DLQ: its next redrive is a harmless duplicate"
-    return _Result(letter, advice, True, f"redriven: {advice.why}{still}", sent_as)
+@contextmanager
+def reading(stack: Stack, dlq: str, *, limit: int = 10_000) -> Iterator[tuple[list[DeadLetter], int]]:
+    """The messages of a DLQ, and about how many more there are. The block hides them from other readers."""
+    url, found = stack.resource(dlq), dict[str, DeadLetter]()
+    counts = stack.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    present = sum(int(count) for name, count in counts.items() if name.startswith("ApproximateNumberOf"))
+    try:
+        while len(found) < limit:
+            answer = stack.sqs.receive_message(
+                QueueUrl=url,
+                MaxNumberOfMessages=min(10, limit - len(found)),
+                VisibilityTimeout=900,
+                # Long polling asks all servers of a queue (Amazon SQS Developer Guide); an emulator is one.
+                WaitTimeSeconds=0 if stack.is_local else 1,
+                MessageSystemAttributeNames=["All"],
+                MessageAttributeNames=["All"],
+            )
+            new = {each["MessageId"]: DeadLetter.of(dlq, each) for each in answer.get("Messages", [])}
+            if new.keys() <= found.keys():
+                break
+            found |= new
+        yield list(found.values()), max(0, present - len(found))
+    finally:
+        for batch in batched(enumerate(each.message["ReceiptHandle"] for each in found.values()), 10, strict=False):
+            # A message that was deleted is refused by itself.
+            entries: Any = [{"Id": str(n), "ReceiptHandle": each, "VisibilityTimeout": 0} for n, each in batch]
+            stack.sqs.change_message_visibility_batch(QueueUrl=url, Entries=entries)
 
 
-def _discard(stack: Stack, arguments: Namespace, letter: DeadLetter, advice: Advice, opened: Reading) -> _Result:
-    """Record, then delete. Raises OSError: it is not recorded, and is still in the DLQ."""
-    if advice.action is not Action.DISCARD and not arguments.although_unfinished:
-        hint = "`dlq redrive` it: " if advice.action is Action.REDRIVE else ""
-        return _Result(letter, advice, False, f"{hint}{advice.why} (--although-unfinished discards it)")
-    if not arguments.yes:
-        return _Result(letter, advice, True, f"would be discarded: {advice.why}")
-    path = arguments.record or Path(f"dlq-discarded-{stack.name}.jsonl")
-    append_record(path, stack, letter, because=arguments.because, advice=f"{advice.action}: {advice.why}")
-    if not opened.delete(letter):
-        return _Result(letter, advice, False, "recorded, and not deleted: another reader has it; try again")
-    return _Result(letter, advice, True, f"discarded: {advice.why}; recorded in {path}")
+def run(stack: Stack, arguments: Namespace) -> Report:
+    """List the messages, or redrive them; a dry run, unless --yes is given."""
+    rows, notes, is_redrive = list[dict[str, Any]](), list[str](), arguments.dlq_command == "redrive"
+    names = ["message_id", "dlq", "reason", "event_type", "order_id", "received", "age"]
+    for dlq in DLQS:
+        with reading(stack, dlq) as (letters, unseen):
+            for letter in letters:
+                if is_redrive and arguments.message_id not in (None, letter.message_id):
+                    continue
+                age = duration_of(time.time() - letter.sent_at.timestamp())
+                rows.append({name: getattr(letter, name, age) for name in names})
+                if is_redrive:
+                    rows[-1]["outcome"] = _redrive(stack, letter, is_real=arguments.yes)
+        if unseen:
+            why = "another reader hides them, or the first ten of their FIFO group"
+            notes.append(f"{dlq}: about {unseen} messages were not seen: {why}; try again in minutes")
+    if is_redrive and not arguments.yes:
+        notes.append("nothing was changed: --yes does it")
+    is_left = any(each.get("outcome", _LEFT).startswith(_LEFT) for each in rows)
+    table = Table.of("messages in the DLQs", " ".join([*names, *["outcome"] * is_redrive]), rows)
+    status = ExitStatus.FOUND if is_left or notes else ExitStatus.OK
+    return Report({"messages": rows, "notes": notes}, [table, *notes], status)
 
 
-def _report(arguments: Namespace, results: Sequence[_Result], notes: Sequence[str]) -> Report:
-    changed = "redriven" if arguments.dlq_command == "redrive" else "discarded"
-    done = sum(result.is_done for result in results)
-    would = "" if arguments.yes else "would be "
-    summary = [f"{would}{changed}: {done} of {len(results)} messages"]
-    left = Counter(result.outcome for result in results if not result.is_done)
-    summary += [f"left in the DLQ: {count}, {why}" for why, count in left.most_common()]
-    if done and not arguments.yes:
-        summary.append("nothing was changed: --yes does it")
-    held = sorted({str(each.letter.order_id) for each in results if each.is_done and each.advice.is_held})
-    if held and arguments.dlq_command == "redrive":
-        summary.append(f"held, and released by `release --all`: {', '.join(held)}")
-    messages = [
-        {**each.letter.described, "action": each.advice.action, changed: each.is_done}
-        | {"why": each.advice.why, "outcome": each.outcome}
-        for each in results
-    ]
-    counts = {"dry_run": not arguments.yes, changed: done, "left": len(results) - done}
-    document = counts | {"messages": messages, "held": held, "notes": list(notes)}
-    table = Table.of("messages", "message_id dlq order_id attempt outcome", messages)
-    is_finished = not notes and (not results or (arguments.yes and done == len(results)))
-    return Report(document, [table, *summary, *notes], ExitStatus.OK if is_finished else ExitStatus.FOUND)
+# ---------------------------------------------------------------- redrive
+
+_LEFT, _DROPPED, _REDRIVEN = "left", "dropped", "redriven"
+
+
+def _redrive(stack: Stack, letter: DeadLetter, *, is_real: bool) -> str:
+    """Send, then delete; the other order would lose the message. Returns what became of it, and why."""
+    try:
+        event = _EVENT.validate_json(letter.body)
+        queue = QUEUES[type(event)]
+    except ValidationError:
+        queue = None
+    if queue is None or DLQS[letter.dlq] not in (None, queue):
+        return f"{_LEFT}: this version's code cannot read it"
+    try:
+        outcome = _outcome(stack, event)
+    except ValueError:  # The values of a row that breaks its schema stay out of it.
+        return f"{_LEFT}: the row of its order or refund cannot be read: `explain` it"
+    if is_real and outcome.startswith(_REDRIVEN):
+        kept = {name: value for name, value in _texts(letter.message).items() if name not in _ADDED}
+        attributes: Any = {name: {"DataType": "String", "StringValue": value} for name, value in kept.items()}
+        place: dict[str, Any] = {}
+        if (url := stack.resource(queue)).endswith(".fifo"):
+            # With its previous deduplication id, SQS would drop what is sent back for the second time in five minutes.
+            group = letter.message["Attributes"].get("MessageGroupId", letter.message_id)
+            place = {"MessageGroupId": group, "MessageDeduplicationId": f"redrive-{letter.message_id}"}
+        stack.sqs.send_message(QueueUrl=url, MessageBody=letter.body, MessageAttributes=attributes, **place)
+    if is_real and not outcome.startswith(_LEFT):
+        stack.sqs.delete_message(QueueUrl=stack.resource(letter.dlq), ReceiptHandle=letter.message["ReceiptHandle"])
+    return outcome
+
+
+def _outcome(stack: Stack, event: events.Event) -> str:
+    """Raises ValueError."""
+    if isinstance(event, RefundRequestedEvent):
+        item = stack.item("OrderRefundsTable", order_id=event.data.order_id, refund_id=event.data.refund_id)
+        refund = StoredRefund.from_item(item) if item else None
+        if refund is None or refund.requested_event().data != event.data:
+            return f"{_LEFT}: OrderRefunds has no such refund: who has sent it, or was the table restored?"
+        if refund.status is not RefundState.PENDING:
+            return f"{_DROPPED}: the refund is {refund.status}"
+    if isinstance(event, events.OrderPlacedEvent | events.CancelRequestedEvent):
+        row = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable")).read(event.data.order_id)
+        age = time.time() - event.data.placed_at.timestamp()
+        if is_held(row, time.time()) if row else age >= CREATE_SECONDS:
+            return f"{_REDRIVEN}: its PaymentIntent may not be created any more: `release` the order then"
+    return _REDRIVEN

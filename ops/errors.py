@@ -5,7 +5,7 @@ from enum import IntEnum
 import stripe
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
-from onecharge.payments.stripe_responses import LookupInconclusive, classify
+from onecharge.payments.stripe_responses import classify
 from onecharge.runtime.checkpoints import ConcurrentRun
 from onecharge.runtime.dynamodb import ReadsThrottled
 
@@ -25,7 +25,7 @@ class Problem(Exception):
     """Ends the command with this line."""
 
     def __init__(self, line: str, status: ExitStatus = ExitStatus.USAGE) -> None:
-        super().__init__(line)
+        super().__init__(" ".join(line.split()))
         self.status = status
 
 
@@ -35,33 +35,22 @@ def problem_of(error: Exception) -> Problem | None:
         case Problem():
             return error
         case NoCredentialsError() | NoRegionError():
-            return Problem(f"{error} (AWS_PROFILE, AWS_REGION; --profile, --region)")
+            return Problem(f"{error} (AWS_PROFILE, AWS_REGION)")
         case ClientError() if "does not exist" in str(error):
-            return Problem(f"{_one_line(error)} in this account and region (--stack, --profile, --region)")
+            return Problem(f"{error} in this account and region (--stack, AWS_PROFILE, AWS_REGION)")
         case BotoCoreError() | ClientError():
-            # It names the endpoint that does not answer, or the action that is not allowed.
-            return Problem(_one_line(error))
+            return Problem(str(error))  # It names the endpoint that does not answer, or the action that is not allowed.
         case ConcurrentRun():
             return Problem("somebody else, or reconcile, has written the same checkpoint: run it again in some minutes")
         case ReadsThrottled():
             return Problem("DynamoDB throttles our reads: run it again later")
+        # Without the key that Stripe's error may quote.
+        case stripe.APIConnectionError():
+            return Problem("Stripe does not answer: is the network there, and the parameter StripeApiBase right?")
+        case stripe.AuthenticationError():
+            return Problem("Stripe refuses the API key (401): was it rolled? STRIPE_SECRET_KEY may name another")
+        case stripe.PermissionError():
+            return Problem(f"the Stripe key lacks a permission (403): {error}")
         case stripe.StripeError():
-            return Problem(stripe_line(error))
-        case LookupInconclusive():
-            return Problem("Stripe has more to show than was read: run this again later", ExitStatus.FOUND)
+            return Problem(f"Stripe answers {error.http_status or 'nothing'} ({classify(error).kind.name}): {error}")
     return None
-
-
-def stripe_line(error: stripe.StripeError) -> str:
-    """Why Stripe did not answer as it should, without the key that the error may quote."""
-    if isinstance(error, stripe.APIConnectionError):
-        return "Stripe does not answer: is the network there, and the stack's parameter StripeApiBase right?"
-    if isinstance(error, stripe.AuthenticationError):
-        return "Stripe refuses the API key (401): it was rolled or is another account's; --stripe-key-secret names one"
-    if isinstance(error, stripe.PermissionError):
-        return f"the Stripe key lacks a permission (403): {_one_line(error)}"
-    return f"Stripe answers {error.http_status or 'nothing'} ({classify(error).kind.name}): {_one_line(error)}"
-
-
-def _one_line(text: object) -> str:
-    return " ".join(str(text).split())

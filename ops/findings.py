@@ -1,166 +1,288 @@
-"""What may be found about an order: the table of causes, each with what fixes it. diagnosis.py says which apply."""
+"""What to do about an order: facts ─► findings. Pure: no clock, no I/O.
 
-from dataclasses import dataclass
+It diagnoses nothing itself. It says what the product's rules say of the row as Stripe shows it now: `decide` of a
+charge or a refund, or `find_difference`, by which sync writes; then who moves it, a function or a person.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import Enum, auto
+from itertools import count
 
-_REPUBLISH = "aws lambda invoke --function-name $(RepublishFunction) /dev/stdout"
-_RECONCILE = "aws lambda invoke --function-name $(ReconcileFunction) /dev/stdout"
-_RECONCILES = f"nothing is needed; if it cannot wait: {_RECONCILE}"
-_GIVE_BACK = "notify the customer; request another refund of the amount through the API, or pay it back in another way"
+from onecharge.contract.events import PAYMENT_EVENT_TYPES
+from onecharge.contract.money import as_money
+from onecharge.contract.refunds import RefundState
+from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.orders.refunds import StoredRefund
+from onecharge.orders.republication import DAY_SECONDS, FIRST_WAIT_SECONDS, republications_due
+from onecharge.orders.transitions import OUTCOMES, WAITING
+from onecharge.payments.charge_rules import Cancel, Confirm, Finalize, Release, StripeIntent, decide, is_held
+from onecharge.payments.refund_rules import Refused, Send, Sent, StripeRefund, Wait
+from onecharge.payments.refund_rules import decide as decide_refund
+from onecharge.payments.refunds_at_stripe import read_refund
+from onecharge.payments.rows import UNPAID, Dispute, Payment
+from onecharge.payments.sync_rules import find_difference
+from ops.facts import Facts, IntentFacts
 
-EMIT_AGAIN = "python -m ops publish {order_id} --yes"
+_ROUND_SECONDS = 15 * 60
+"""republish runs this often (template.yaml)."""
 
 
 class Severity(Enum):
-    """Whether a person has to act."""
+    """Whether nothing is left to do, it ends by itself, or a person has to act or to know."""
 
     FINE = auto()
-    """Nothing is left to do."""
     WAITS = auto()
-    """It ends by itself, at the latest at `until`."""
     BROKEN = auto()
-    """A person has to act, or has to know."""
-
-
-class Diagnosis(Enum):
-    """What is found, in one sentence, and what fixes it. The names are stable, for scripts.
-
-    In a command `$(RepublishFunction)` is a resource of the stack, `{order_id}` a value of the finding.
-    """
-
-    def __init__(self, says: str, fix: str = "") -> None:
-        self.says, self.fix = says, fix
-
-    ENDED = ("nothing is left to do",)
-    DECLINED = ("the card was declined: another card can be tried",)
-    NOT_CLAIMED_YET = ("the order was stored a moment ago: its message is on its way",)
-    IN_PROGRESS = ("a worker has the lease of the payment's row",)
-    BACKING_OFF = ("the attempt is not finished: its message waits for its next delivery",)
-    AUTHENTICATION_AWAITED = ("the customer has to authenticate (3-D Secure)",)
-    OUTCOME_ON_ITS_WAY = ("the payment has an outcome, which is on its way to the order",)
-    CANCELING = ("a cancellation is requested: the next delivery of its message finishes it",)
-
-    NO_SUCH_ORDER = ("neither the tables nor Stripe know this order", "check the id, --stack and --region")
-    ORDER_LOST = (
-        "there is a payment, and no order: the item was lost, as in a restore",
-        "restore the order's item from a backup of the Orders table (docs/runbook.md)",
-    )
-    HELD = (
-        "its PaymentIntent may not be created any more: Stripe may have forgotten the order's key",
-        "python -m ops release {order_id} --yes",
-    )
-    OTHER_ORDER = (
-        "amount or currency of order and payment differ: the order was lost or put back, and priced again",
-        "if it is unpaid, cancel it through the API; if it is paid, see docs/runbook.md#moneydiffers",
-    )
-    ROW_OLDER = (
-        "the payment's row is older than what the order has seen of it: it was restored",
-        "python -m ops restore outcomes --since TIME --yes, with the time that was restored",
-    )
-    ORDER_UNREADABLE = (
-        "the order's item breaks its schema: it cannot be published",
-        "correct the item: republish reports it in every round, and publishes it once it is valid",
-    )
-    STRIPE_KEY_REFUSED = (
-        "Stripe refuses the API key",
-        "store the right key in the stack's Stripe secret: the functions notice it within five minutes",
-    )
-    PAYMENT_INTENT_UNKNOWN = (
-        "Stripe has no such PaymentIntent as the row names",
-        "store the right key; if a wrong one made it: python -m ops release {order_id} --forget --yes",
-    )
-    STRIPE_UNAVAILABLE = ("Stripe does not answer", "wait: payments are retried, none fails; https://status.stripe.com")
-    LOOKUP_INCOMPLETE = (
-        "Stripe has more PaymentIntents of the order's first day than were read",
-        "python -m ops release {order_id} reads them all",
-    )
-    DEAD_LETTER = (
-        "a message of the order is in a DLQ",
-        "once the cause is gone: python -m ops dlq redrive --message-id {message_id} --yes",
-    )
-    NOT_READ = (
-        "no function reads a stream or queue: its event source mapping is disabled",
-        "aws lambda update-event-source-mapping --uuid {uuid} --enabled",
-    )
-    NOT_CLAIMED = ("the order was stored, and no worker has claimed it", _REPUBLISH)
-    ROW_LOST = ("the payment's row was lost: Stripe knows the order's PaymentIntent", _RECONCILES)
-    ABANDONED = ("the attempt is unfinished, and no message claims it any more", _REPUBLISH)
-    OVERDUE = (
-        "the attempt is unfinished for a day",
-        "see what else is found; Stripe's answers are in the log lines with this order_id",
-    )
-    OUTCOME_NOT_APPLIED = ("the payment has an outcome, and the order does not have it", _REPUBLISH)
-    PAID_TWICE = (
-        "two PaymentIntents of the order succeeded",
-        "find the cause, and refund one of them at Stripe: docs/runbook.md#moneydiffers",
-    )
-    MONEY_DIFFERS = (
-        "Stripe has charged something else than the row says",
-        "find out who did it; refund what is too much at Stripe: docs/runbook.md#moneydiffers",
-    )
-    STRIPE_DIFFERS = (
-        "Stripe and the payment's row differ",
-        f"{_RECONCILES}; to stop the order, cancel it through the API",
-    )
-    DISPUTED = ("the charge is disputed", "respond at Stripe (Dashboard, Disputes)")
-    JOB_STOPPED = (
-        "a scheduled job does not run, or is behind",
-        "aws lambda invoke --function-name $({function}) /dev/stdout; is its schedule enabled?",
-    )
-
-    REFUND_WAITS = ("a refund waits for the payment service", "see the log lines with this refund_id")
-    REFUND_RETURNED = (
-        "a refund failed at Stripe after it had succeeded: the customer has no money back",
-        f"{_GIVE_BACK}; the row follows; if that cannot wait: {_RECONCILE}",
-    )
-    REFUND_FAILED = ("a refund failed", _GIVE_BACK)
-    REFUND_HELD = ("Stripe holds a refund", "if our balance is too low, top it up (Dashboard, Balances)")
-    REFUND_NEEDS_REVIEW = (
-        "a person has to decide about a refund",
-        "python -m ops review {order_id} {refund_id} --as made, or failed, --reason …",
-    )
-    REFUND_OUTCOME_NOT_APPLIED = (
-        "a refund has an outcome, and the order service does not have it",
-        "python -m ops dlq list: is its outcome in OrderUpdatesDlq?",
-    )
-    REFUND_DIFFERS = ("a refund's row and Stripe differ", "decide at Stripe")
 
 
 @dataclass(frozen=True)
-class Move:
-    """What moves the order next, and when at the latest, in epoch seconds."""
-
-    mover: str
-    until: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that is found about one order."""
+    """One sentence about the order, and what follows."""
 
-    cause: Diagnosis
     severity: Severity
-    detail: str = ""
-    """What makes it this order's: ids, times, reasons."""
-    next: Move | None = None
-    """None if nothing moves it by itself."""
+    says: str
+    next: str | None = None
+    """What happens by itself, and by when in epoch seconds."""
+    until: int | None = None
     fix: str | None = None
-    """The command that fixes it, or what a person does."""
+    """The command to type, or what a person does."""
 
 
-def waits(cause: Diagnosis, detail: str, move: Move) -> Finding:
-    """It ends by itself."""
-    return Finding(cause=cause, severity=Severity.WAITS, detail=detail, next=move)
+def waits(says: str, then: str, until: int | None = None) -> Finding:
+    return Finding(Severity.WAITS, says, then, until)
 
 
-def broken(
-    cause: Diagnosis, detail: str = "", move: Move | None = None, *, fix: str | None = None, **values: str
-) -> Finding:
-    """A person has to act, or has to know.
+def broken(says: str, fix: str, then: str | None = None) -> Finding:
+    return Finding(Severity.BROKEN, says, then, fix=fix)
 
-    Args:
-        fix: in place of the cause's.
-        values: what the fix names in braces.
-    """
-    named = (fix or cause.fix).format(**values)
-    return Finding(cause=cause, severity=Severity.BROKEN, detail=detail, next=move, fix=named)
+
+def find(facts: Facts) -> list[Finding]:
+    """What a person has to do first, then what happens by itself."""
+    found = [each for rule in (_obstacles, _row, _order, _refunds) for each in rule(facts)]
+    if all(each.severity is Severity.FINE for each in found) and facts.order:
+        declined = facts.order.status is OrderStatus.PAYMENT_DECLINED
+        more = "another card can be tried" if declined else "nothing is left to do"
+        found.insert(0, Finding(Severity.FINE, f"the order is {facts.order.status}: {more}"))
+    return sorted(found, key=lambda finding: -finding.severity.value)
+
+
+def _obstacles(facts: Facts) -> Iterator[Finding]:
+    if facts.order_error is not None:
+        says = f"the order's item breaks its schema, so that it is not published: {facts.order_error}"
+        yield broken(says, "correct the item: republish publishes it once it is valid")
+    elif facts.order is None and (facts.payment or facts.stripe.intents):
+        yield broken("there is a payment, and no order", "restore the Orders table: docs/runbook.md#restore-a-table")
+    elif facts.order is None:
+        yield broken("neither the tables nor Stripe know this order", "check the id, --stack and AWS_REGION")
+    for letter in facts.dead_letters:
+        says = f"{letter.dlq} has a message of it: {letter.event_type or 'no event'}: {letter.reason}"
+        yield broken(says, f"once the cause is gone: {facts.ops} dlq redrive --message-id {letter.message_id} --yes")
+    if failure := facts.stripe.failure:
+        says = f"Stripe does not show it: {failure.kind}" + (f": {failure.message}" if failure.message else "")
+        then, fix = "whatever waits is tried again", "store the right key in the stack's Stripe secret"
+        yield broken(says, fix, then) if failure.alarm else waits(says, then)
+
+
+# ---------------------------------------------------------------- the row, as Stripe shows it now
+
+
+def _row(facts: Facts) -> Iterator[Finding]:
+    row, order = facts.payment, facts.order
+    if order and order.status in WAITING and (row is None or row.attempt < order.attempt):
+        yield _republished(facts, f"no worker has taken attempt {order.attempt} yet")
+    differences = [found for each in facts.stripe.intents for found in _difference(facts, each)]
+    yield from differences
+    if row is None:
+        return
+    if is_held(row, facts.now):
+        why = row.held_because or "it is too old to create its PaymentIntent: Stripe may have forgotten its key"
+        yield broken(f"held: {why}", f"{facts.ops} release {facts.order_id} --yes")
+    elif row.payment_intent_id and facts.stripe.was_asked and not (facts.stripe.failure or _own(facts)):
+        forget = f"{facts.ops} release {facts.order_id} --forget --yes"
+        says = f"this Stripe account does not have the row's {row.payment_intent_id}"
+        yield broken(says, f"store the right key; if a wrong one made it: {forget}")
+    elif row.state is PaymentState.PENDING or (row.cancel_requested_at and row.state in UNPAID):
+        if not differences:
+            yield _unfinished(facts, row)
+    elif row.state is PaymentState.REQUIRES_ACTION and not differences:
+        until = (row.finalized_at or row.claimed_at) + facts.requires_action_seconds
+        yield waits("the customer has to authenticate (3-D Secure)", "after that, reconcile cancels it", until)
+
+
+def _own(facts: Facts) -> IntentFacts | None:
+    return facts.stripe.of(facts.payment.payment_intent_id) if facts.payment else None
+
+
+def _difference(facts: Facts, each: IntentFacts) -> Iterator[Finding]:
+    row, seconds = facts.payment, facts.requires_action_seconds
+    found = find_difference(row, each.intent, shop=facts.shop, now=facts.now, requires_action_seconds=seconds)
+    if found is None:
+        return
+    says = f"{each.intent.payment_intent_id} is {each.intent.status}: {found.says}"
+    if found.changes or found.recovers or found.expires:
+        yield waits(says, "the webhook writes it, or reconcile within 40 minutes")
+    elif row and row.payment_intent_id is None and row.state in UNPAID:
+        yield broken(says, f"{facts.ops} release {facts.order_id} --yes")
+    else:
+        yield broken(says, "find out who charged it; refund what is too much at Stripe (Dashboard, Payments)")
+
+
+def _unfinished(facts: Facts, row: Payment) -> Finding:
+    """What the next delivery does."""
+    said = f" (Stripe said: {facts.stripe_message})" if facts.stripe_message else ""
+    if facts.now < row.lease_expires_at:
+        return waits(f"a worker has the row{said}", "it finishes, or the next delivery does", row.lease_expires_at)
+    own, does = _own(facts), "creates its PaymentIntent"
+    if own:
+        match decide(row, own.intent, is_answered=False):
+            case Finalize(state):
+                does = f"makes the row {state}"
+            case Confirm():
+                does = "confirms it"
+            case Cancel():
+                does = "cancels it"
+            case Release(why, alarm):
+                does = f"waits: {why}"
+                if alarm:
+                    return broken(
+                        f"{row.payment_intent_id} is {own.intent.status}: {why}", "decide at Stripe (Dashboard)"
+                    )
+    shown = f"{row.payment_intent_id} is {own.intent.status}: " if own else ""
+    does = "continues" if row.payment_intent_id and not own else does
+    return _republished(facts, f"{shown}the next delivery {does}{said}", "its message is delivered again; ")
+
+
+def _republished(facts: Facts, says: str, first: str = "") -> Finding:
+    """What waits is published again; without an order that waits, only a person does it."""
+    if facts.order is None or facts.order.status not in WAITING:
+        return broken(says, f"{facts.ops} publish {facts.order_id} --yes")
+    return _late(says, f"{first}republish publishes it again", facts.order.waiting_since.timestamp(), facts.now)
+
+
+def _late(says: str, then: str, since: float, now: int) -> Finding:
+    age = int(now - since)
+    rounds = count((age // FIRST_WAIT_SECONDS + 1) * FIRST_WAIT_SECONDS, FIRST_WAIT_SECONDS)
+    due = next(each for each in rounds if republications_due(each) > republications_due(age))
+    if age > DAY_SECONDS:
+        return broken(f"{says}; it waits for more than a day", "look for errors in what happened", then)
+    return waits(says, then, int(since) + due + _ROUND_SECONDS)
+
+
+# ---------------------------------------------------------------- the order, and its refunds
+
+
+def _order(facts: Facts) -> Iterator[Finding]:
+    """The order should have the outcome that the row has: as update_order moves it."""
+    order, row = facts.order, facts.payment
+    charge = _charge(facts)
+    for dispute_id, status in (each for each in _disputes(facts) if each.needs_response):
+        fix = "respond at Stripe (Dashboard, Disputes), and pay nothing back meanwhile"
+        yield broken(f"the charge is disputed: {dispute_id} is {status}", fix)
+    if order is None or row is None or charge is None:
+        return
+    event_type = PAYMENT_EVENT_TYPES.get(row.state)
+    if order.money_differs_from(row.request) and order.status is not OrderStatus.CANCELED:
+        money = as_money(row.request.amount_minor, row.request.currency)
+        says = f"the order was lost or put back, and priced again: its payment is {money}, {row.state}"
+        yield broken(says, "cancel it through the API, or refund it at Stripe if it is paid")
+    elif order.status is OrderStatus.CANCELED and row.state is PaymentState.SUCCEEDED:
+        if not charge.is_returned:
+            yield broken("the order is CANCELED, and was charged", "refund it at Stripe (Dashboard, Payments)")
+    elif event_type and OUTCOMES[event_type].applies(order, row.attempt):
+        yield _republished(facts, f"the row is {row.state}, and the order does not have it yet", "its event moves it; ")
+
+
+def _disputes(facts: Facts) -> list[Dispute]:
+    """Those of the payment, the newest first: by its row, which knows one, if Stripe does not show them."""
+    if own := _own(facts):
+        return [Dispute(each.id, each.status) for each in own.disputes]
+    return [facts.payment.dispute] if facts.payment and facts.payment.dispute else []
+
+
+def _took_nothing(dispute: Dispute) -> bool:
+    """Beside such a dispute, the API takes refunds."""
+    return dispute.status == "won" or dispute.status.startswith("warning_")
+
+
+def _charge(facts: Facts) -> StripeIntent | None:
+    """What is refunded of the payment, and the dispute that decides: by its row, if Stripe does not show it."""
+    row, own, dispute = facts.payment, _own(facts), min(_disputes(facts), key=_took_nothing, default=None)
+    if row is None:
+        return None
+    known = StripeIntent("", "", row.request.amount_minor, row.request.currency, dispute=dispute)
+    return replace(known, amount_refunded_minor=own.refunded_minor if own else row.amount_refunded_minor)
+
+
+def _refunds(facts: Facts) -> Iterator[Finding]:
+    for refund in facts.refunds:
+        name = f"{refund.refund_id} of {as_money(refund.amount_minor, refund.currency)}"
+        made, what = _decided(facts, refund)
+        if made and made.amount_minor != refund.amount_minor:
+            says = f"{name} was lost, and requested again: Stripe had made {as_money(made.amount_minor, made.currency)}"
+            yield broken(says, "if the customer should have more, request the rest under another Idempotency-Key")
+        elif refund.status is RefundState.PENDING:
+            since = datetime.fromisoformat(refund.requested_at).timestamp()
+            then = "it follows by itself: never pay it in another way, or it is paid twice"
+            yield _late(f"{name}: {what}", then, since, facts.now)
+        elif refund.status is RefundState.FAILED or (made and made.has_failed):
+            is_made, code = made or refund.stripe_refund_id, (made and made.failure_reason) or str(refund.failure_code)
+            says = f"{name} {'failed at' if is_made else 'was refused by'} Stripe: {code}"
+            if why := _why_not_again(facts, refund, code):
+                yield Finding(Severity.FINE, f"{says}; {why}")
+            else:
+                fix = _PAID_AGAIN.get(code, _PAID_AGAIN["failed" if is_made else "refused"])
+                yield broken(says, f"unless the customer was paid since: {fix}")
+        elif made and made.pending_reason == "insufficient_funds":
+            fix = "top it up (Dashboard, Balances): it follows by itself, so never pay it in another way"
+            yield broken(f"Stripe holds {name}: our balance is too low", fix)
+
+
+def _decided(facts: Facts, refund: StoredRefund) -> tuple[StripeRefund | None, str]:
+    """The refund at Stripe, and what the refund worker would decide now."""
+    row, own = facts.payment, _own(facts)
+    if row is None or own is None:
+        return None, "it waits for the payment service"
+    sent, listed = row.refunds_sent.get(refund.refund_id, Sent()), list(map(read_refund, own.refunds))
+    charged = own.intent.amount_refunded_minor
+    match decide_refund(refund.refund_id, listed, amount_refunded_minor=charged, sent=sent, now=facts.now):
+        case StripeRefund(status=status) as made:
+            return made, f"Stripe shows it as {status}, and the next delivery tells the order"
+        case Refused(code):
+            return None, f"Stripe refused it ({code}), and the next delivery tells the order"
+        case Send():
+            return None, "Stripe shows none, and the next delivery sends it"
+        case Wait(why):
+            return None, why
+
+
+_PAID_AGAIN = {
+    "failed": "request another refund through the API, or ask the customer how to pay it back",
+    "refused": "request what is left of the charge through the API, if the customer should have more",
+    "charge_not_refundable": "ask the customer how to pay it back: Stripe does not refund this charge",
+    "merchant_request": "a person canceled it at Stripe: ask why, before you request another",
+    "insufficient_funds": "top our balance up (Dashboard, Balances), then request another refund through the API",
+}
+"""How a refund that failed is paid again, by its code."""
+_FAILED_BY_DISPUTE, *_REFUSED_BY_DISPUTE = (
+    "charge_for_pending_refund_disputed charge_disputed refund_disputed_payment".split()
+)
+
+
+def _why_not_again(facts: Facts, refund: StoredRefund, code: str) -> str | None:
+    """Why a refund that failed is not paid again: the customer has the money, may have it, or a dispute decides."""
+    charge, own = _charge(facts), _own(facts)
+    dispute = charge.dispute if charge else None
+    decides = not _took_nothing(dispute) if dispute else code in _REFUSED_BY_DISPUTE
+    if decides or code == _FAILED_BY_DISPUTE:
+        status = dispute.status if dispute else "not known"
+        return f"the customer has the money by a dispute, or it is decided there (it is {status}): pay nothing"
+    if charge and charge.is_returned:
+        return "the charge is refunded in full: pay nothing"
+    ours = {each.refund_id: each for each in facts.refunds if each.status is not RefundState.FAILED}
+    later = [refund_id for refund_id, each in ours.items() if each.requested_at > refund.requested_at]
+    since = datetime.fromisoformat(refund.requested_at).timestamp()
+    shown = [(each, read_refund(each)) for each in (own.refunds if own else ()) if each.created >= since]
+    later += [each.id for each, of in shown if not (of.has_failed or of.refund_id in ours)]
+    return f"{', '.join(later)} followed: pay nothing, unless it is for something else" if later else None

@@ -17,7 +17,6 @@ from rich.text import Text
 
 from ops.errors import ExitStatus
 
-REDACTED = "[redacted]"
 _SECRETS = re.compile(
     # Stripe API reference, "Authentication"; "PaymentIntent", `client_secret`; documentation, "Webhook signatures".
     r"\b(?:sk|rk|pk)_(?:test|live)_\w+|\bwhsec_[\w+/=]+|\b\w+_secret_\w+|\bek_(?:test|live)_\w+"
@@ -42,7 +41,7 @@ class Table:
     ) -> "Table":
         """The values of these names, separated by spaces, from each of a document's parts."""
         columns = names.split()
-        rows = [[_cell(each[name]) for name in columns] for each in documents]
+        rows = [[each[name] for name in columns] for each in documents]
         return cls(title, [column.replace("_", " ") for column in columns], rows, styles)
 
 
@@ -70,15 +69,14 @@ def show(report: Report, *, as_json: bool, out: IO[str]) -> None:
     for part in report.parts:
         if isinstance(part, Table) and part.rows:
             console.print(_as_rich(part))
-        elif isinstance(part, Table):
-            console.print(Text(redacted(f"{part.title}: none")), soft_wrap=True)
         else:
-            console.print(Text(redacted(part)), soft_wrap=True)
+            text = part if isinstance(part, str) else f"{part.title}: none"
+            console.print(Text(redacted(text)), soft_wrap=True)
 
 
 def redacted(text: str) -> str:
     """The text without secrets."""
-    return _SECRETS.sub(REDACTED, _CONTROL.sub(lambda sign: repr(sign.group())[1:-1], text))
+    return _SECRETS.sub("[redacted]", _CONTROL.sub(lambda sign: repr(sign.group())[1:-1], text))
 
 
 def time_of(seconds: float) -> str:
@@ -94,10 +92,6 @@ def duration_of(seconds: float) -> str:
         if count:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2]) or "0 s"
-
-
-def _cell(value: object) -> object:
-    return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def redacted_values(value: Any) -> Any:

@@ -12,8 +12,6 @@ from ops.output import Report, Table
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-KEY = ("order_id", "refund_id")
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("order", metavar="ORDER", help="the order's id, or its PaymentIntent's")
@@ -21,11 +19,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     order_id = order_id_of_reference(stack, arguments.order)
-    # Of OrderRefunds only inserts are published: republish sends refund requests again.
-    tables = ("OrdersTable", "PaymentsTable", "RefundsTable")
+    # Of OrderRefunds only inserts are published: republish sends refund requests again, and their worker the outcomes.
+    tables = ("OrdersTable", "PaymentsTable")
     rows = [(table, item) for table in tables for item in items_of(stack, table, order_id)]
     for table, item in rows if arguments.yes else ():
-        touch(stack.dynamodb, stack.resource(table), {name: item[name] for name in KEY if name in item})
+        touch(stack.dynamodb, stack.resource(table), {"order_id": item["order_id"]})
     found, is_done = [{"table": table} for table, _ in rows], bool(rows and arguments.yes)
     title = f"rows of {order_id}, touched" if is_done else f"rows of {order_id}; --yes touches them"
     return Report({"rows": found}, [Table.of(title, "table", found)], ExitStatus.OK if is_done else ExitStatus.FOUND)

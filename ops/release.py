@@ -12,7 +12,7 @@ order is released, 1 if not.
 """
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -205,16 +205,20 @@ class Release:
 
     def look(self, rows: Iterable[Payment]) -> Seen:
         """Read all PaymentIntents since the earliest of these orders, in one pass. A search lags, the list does not."""
+        wanted = {row.request.order_id: self._placed_at(row) for row in rows}
+        return self.look_since(min(wanted.values()), wanted) if wanted else Seen(self.stripe_now(), {})
+
+    def look_since(self, since: int, wanted: Collection[str] | None = None) -> Seen:
+        """The same since then: what names these orders, or any."""
         is_ours = self._require_our_account() or self.has_looked
         began_at = self.stripe_now()
-        wanted = {row.request.order_id: self._placed_at(row) for row in rows}
-        found: dict[str, list[StripeIntent]] = {order_id: [] for order_id in wanted}
-        for made in self._listed(since=min(wanted.values()) - MARGIN_SECONDS) if wanted else ():
+        found: dict[str, list[StripeIntent]] = {order_id: [] for order_id in wanted or ()}
+        for made in self._listed(since=since - MARGIN_SECONDS):
             named, is_ours = orders_named_by(made), is_ours or read_intent(made).shop == self.stripe.shop
             # What names several orders is no order's.
             intent = read_intent(made) if len(named) == 1 else replace(read_intent(made), order_id=None)
-            for order_id in named & wanted.keys():
-                found[order_id].insert(0, intent)  # The list has the newest first.
+            for order_id in named if wanted is None else named.intersection(wanted):
+                found.setdefault(order_id, []).insert(0, intent)  # The list has the newest first.
         if wanted and not is_ours:
             raise Problem("nothing shows that this Stripe account is the shop's: look there, then `ORDER --nothing`")
         return Seen(began_at, found)

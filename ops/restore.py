@@ -1,54 +1,67 @@
-"""Restore what was lost. docs/runbook.md, "Restore a table", has the whole procedure.
+"""Put tables back from a backup. docs/runbook.md, "Restore a table", has the whole procedure: the event source mappings
+are disabled until all of it is done.
 
-rows      copy the rows that a table lacks from the table that DynamoDB restored. A row that exists is never
-          touched: it was written since. Can be repeated, and continued after an interruption.
-outcomes  afterwards, bring orders, payments and Stripe together, whichever of them the restore has set back: let
-          reconcile read Stripe's events again since a day before the restored point in time, and emit each payment's
-          outcome that its order has not seen, with a revision above what the order has seen; let each order have
-          reserved what its refunds say. Can be repeated.
+copy    copy the rows that a table lacks from the table that DynamoDB restored. A row that exists is never touched: it
+        was written since.
+rows    then bring rows, orders and Stripe together, whichever of them the restore has set back: write payment rows that
+        are missing or behind Stripe's list since TIME, send the outcomes of refunds again, and those of payments that
+        their orders have not seen, count each order's pending refunds, and let reconcile read Stripe's events again.
+
+Both can be repeated.
 """
 
+import logging
+import re
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from onecharge.contract.refunds import RefundState
-from onecharge.contract.states import PaymentState
+from onecharge.contract.events import Event
+from onecharge.contract.refunds import REFUND_ID_PATTERN, RefundState
+from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refund_store import OrderRefundStore
+from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore, payment_of
-from onecharge.payments.rows import Payment
-from onecharge.payments.stripe_events import ReconcileCheckpoint
+from onecharge.payments.charge_rules import StripeIntent
+from onecharge.payments.payment_intents import metadata_of
+from onecharge.payments.refund import list_refunds, synced, tell
+from onecharge.payments.refund_rules import own
+from onecharge.payments.rows import UNPAID, Payment, ReleaseLease
+from onecharge.payments.stripe_events import EventDeferred, ReconcileCheckpoint
+from onecharge.payments.stripe_rate import StripeRate
+from onecharge.payments.sync import sync_row
+from onecharge.payments.sync_rules import find_difference
+from onecharge.payments.tools import Tools
 from onecharge.runtime.aws import error_code
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import expression_values, from_item, read_items, to_item
 from onecharge.runtime.parallel import Parallel, Threads, one_after_another
+from onecharge.runtime.topics import Topic
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.output import Report, Table
+from ops.release import MARGIN_SECONDS, Blocked, Release, changes_of, decide
 
-TABLES = ("PaymentsTable", "RefundsTable", "OrdersTable", "OrderRefundsTable")
+TABLES = ("PaymentsTable", "OrdersTable", "OrderRefundsTable")
 """The tables that hold orders and payments."""
 EVENT_LATE_SECONDS = 25 * 3600
 """How long after Stripe has created an event it may have been applied: reconcile is at most some hours behind without
 an alarm, and clocks differ by less than an hour. What was applied after the restored point in time is lost."""
-_EVENTS_DAYS = 30
-"""How long Stripe lists an event (Stripe API reference, "Events")."""
 _PAGE = 100
 """Payments of one request: as many orders are read with one, too."""
 _THREADS, _SHOWN_MAX = 16, 50
 
 MISSING, COPIED, SAME, DIFFERENT, EXPIRED = "missing", "copied", "already there", "different: left as it is", "expired"
 EMITTED, SEEN, ORDER_LOST = "emitted again", "its order has seen it, or it is PENDING", "its order is lost"
-CHANGED = "it changed meanwhile: run this again"
-RESERVED, REFUND_LOST = "reserved again what its refunds say", "more is reserved than its refunds say: one is lost"
+CHANGED, COUNTED = "it changed meanwhile: run this again", "pending refunds counted again"
 
 Item = Mapping[str, Any]
 """In DynamoDB's JSON."""
@@ -56,33 +69,46 @@ Item = Mapping[str, Any]
 
 def add_arguments(parser: ArgumentParser) -> None:
     subcommands = parser.add_subparsers(dest="subcommand", required=True)
-    rows = subcommands.add_parser("rows", help="copy the rows that a table lacks")
-    rows.add_argument("--table", required=True, choices=TABLES, help="the stack's table, by its logical id")
-    rows.add_argument("--from", dest="source", required=True, metavar="TABLE", help="name of the restored table")
-    outcomes = subcommands.add_parser("outcomes", help="bring orders, payments and Stripe together again")
-    outcomes.add_argument("--since", required=True, type=_time, help="the restored point in time: 2026-11-21T12:00:00Z")
+    of_table = subcommands.add_parser("copy", help="copy the rows that a table lacks")
+    of_table.add_argument("--table", required=True, choices=TABLES, help="the stack's table, by its logical id")
+    of_table.add_argument("--from", dest="source", required=True, metavar="TABLE", help="name of the restored table")
+    rows = subcommands.add_parser("rows", help="bring rows, orders and Stripe together again")
+    at = "the restored time: 2026-11-21T12:00:00Z"
+    rows.add_argument("--from", dest="since", required=True, metavar="TIME", type=_time, help=at)
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
-    if arguments.subcommand == "outcomes":
-        return _outcomes(stack, arguments.since, is_dry_run=not arguments.yes)
-    return _copy_rows(stack, arguments.table, arguments.source, is_dry_run=not arguments.yes)
+    if arguments.subcommand == "copy":
+        return _copy_table(stack, arguments.table, arguments.source, is_dry_run=not arguments.yes)
+    try:
+        return _rows(stack, arguments.since, is_dry_run=not arguments.yes)
+    except (ReleaseLease, EventDeferred) as stopped:
+        raise Problem(f"it stopped at {stopped}: run it again", ExitStatus.FOUND) from stopped
 
 
-# ---------------------------------------------------------------- rows
+def _time(text: str) -> int:
+    """Epoch seconds of a time with its zone. Raises ValueError."""
+    parsed = datetime.fromisoformat(text)
+    if parsed.tzinfo is None:
+        raise ValueError("without a time zone")
+    return int(parsed.timestamp())
 
 
-def _copy_rows(stack: Stack, logical_id: str, source: str, *, is_dry_run: bool) -> Report:
+# ---------------------------------------------------------------- copy
+
+
+def _copy_table(stack: Stack, logical_id: str, source: str, *, is_dry_run: bool) -> Report:
     """Copy what the table lacks, and report the result of each row. Raises Problem if the tables do not match."""
     target = stack.resource(logical_id)
     if source == target:
         raise Problem(f"{source} is the stack's own table: --from names the restored one")
-    own, restored = (stack.dynamodb.describe_table(TableName=name)["Table"] for name in (target, source))
-    if _attributes(own) != _attributes(restored):
+    table, restored = (stack.dynamodb.describe_table(TableName=name)["Table"] for name in (target, source))
+    attributes, others = ({each["AttributeName"] for each in of["AttributeDefinitions"]} for of in (table, restored))
+    if attributes != others:
         # Orders and Payments have the same key, and other indexes.
         raise Problem(f"{source} has other keys or indexes than {target}: was it restored from that table?")
-    key = [each["AttributeName"] for each in own["KeySchema"]]
+    key = [each["AttributeName"] for each in table["KeySchema"]]
     counts, different, threads = Counter[str](), list[str](), Threads(_THREADS)
     for page in stack.dynamodb.get_paginator("scan").paginate(TableName=source, ConsistentRead=True):
         results = threads(partial(copy, stack, target, key, is_dry_run=is_dry_run), page["Items"])
@@ -97,11 +123,6 @@ def _copy_rows(stack: Stack, logical_id: str, source: str, *, is_dry_run: bool) 
         parts.append("dry run: --yes copies the missing rows")
     document = {"table": logical_id, "from": source, "rows": dict(counts), "different": different}
     return Report(document, parts, ExitStatus.FOUND if counts[MISSING] else ExitStatus.OK)
-
-
-def _attributes(table: Mapping[str, Any]) -> set[str]:
-    """The names of all attributes that are part of a key, the table's or an index's."""
-    return {each["AttributeName"] for each in table["AttributeDefinitions"]}
 
 
 def copy(stack: Stack, target: str, key: Sequence[str], item: Item, *, is_dry_run: bool) -> str:
@@ -124,55 +145,148 @@ def copy(stack: Stack, target: str, key: Sequence[str], item: Item, *, is_dry_ru
     return MISSING if existing is None else SAME if existing == item else DIFFERENT
 
 
-# ---------------------------------------------------------------- outcomes
+# ---------------------------------------------------------------- rows
 
 
-def _time(text: str) -> int:
-    """Epoch seconds of a time with its zone. Raises ValueError."""
-    parsed = datetime.fromisoformat(text)
-    if parsed.tzinfo is None:
-        raise ValueError("without a time zone")
-    return int(parsed.timestamp())
-
-
-def _outcomes(stack: Stack, since: int, *, is_dry_run: bool) -> Report:
-    """Raises Problem, and ConcurrentRun."""
-    _reread_events(stack, since, is_dry_run=is_dry_run)
-    payments = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable"))
-    orders = OrderStore(stack.dynamodb, stack.resource("OrdersTable"))
-    refunds = OrderRefundStore(stack.dynamodb, stack.resource("OrderRefundsTable"), orders.table)
-    emit = partial(emit_page, payments, orders, refunds=refunds, is_dry_run=is_dry_run, parallel=Threads(_THREADS))
-    counts, reservations, lost = Counter[str](), Counter[str](), list[str]()
-    after: Item | None = None
+def _rows(stack: Stack, since: int, *, is_dry_run: bool) -> Report:
+    """Raises Problem, ConcurrentRun, and sync.OUTAGES."""
+    release = Release.of(stack, is_dry_run=is_dry_run)
+    mending = Mending(stack, _tools(stack), is_dry_run)
+    shown = dict(release.look_since(since).by_order)
+    # One that is older may have charged what lacks an id: that needs the complete look.
+    rows = filter(None, map(release.payments.read, shown))
+    shown |= release.look(filter(_lacks_id, rows)).by_order
+    found = [each for order_id, intents in shown.items() for each in mending.row(order_id, intents)]
+    found += mending.refunds(since - MARGIN_SECONDS)
+    refunds = OrderRefundStore(stack.dynamodb, stack.resource("OrderRefundsTable"), release.orders.table)
+    given: Any = {"tools": mending.tools, "refunds": refunds, "is_dry_run": is_dry_run}
+    emit = partial(emit_page, release.payments, release.orders, **given)
+    counts, left, after = Counter[str](), {each.order_id for each in found if each.is_left}, None
     while True:
-        page, after = emit(after=after, now=int(time.time()))
-        counts.update(emitted for _, emitted, _ in page)
-        reservations.update(reserved for _, _, reserved in page if reserved)
-        lost += [order_id for order_id, emitted, _ in page if emitted == ORDER_LOST]
+        page, after = emit(after=after, now=int(time.time()), parallel=Threads(_THREADS))
+        counts.update(result for _, *results in page for result in results if result)
+        left |= {order_id for order_id, emitted, _ in page if emitted == ORDER_LOST}
         if after is None:
             break
-    start = datetime.fromtimestamp(since, UTC).isoformat()
-    results = [*sorted(counts.items()), *sorted(reservations.items())]
-    parts: list[Table | str] = [Table("payments, and what their orders reserve", ("result", "number"), results)]
-    if lost:
-        parts.append(f"the order is lost, restore it: {', '.join(lost[:_SHOWN_MAX])}")
-    if is_dry_run:
-        parts.append(f"dry run: --yes does it, and has Stripe's events read again since a day before {start}")
-    document = {"since": start, "payments": dict(counts), "reservations": dict(reservations), "lost": lost}
-    is_done = not is_dry_run and CHANGED not in {*counts, *reservations}
-    return Report(document, parts, ExitStatus.OK if is_done else ExitStatus.FOUND)
-
-
-def _reread_events(stack: Stack, since: int, *, is_dry_run: bool) -> None:
-    """Let reconcile read Stripe's events again. Raises Problem, and ConcurrentRun."""
-    if since < time.time() - _EVENTS_DAYS * 24 * 3600:
-        raise Problem(f"Stripe lists the events of the last {_EVENTS_DAYS} days: --since is earlier")
+    # What has changed of older PaymentIntents is in the events alone.
     checkpoints = CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), ReconcileCheckpoint)
-    checkpoint = checkpoints.read() or ReconcileCheckpoint(since=since)
-    begin = since - EVENT_LATE_SECONDS
-    # A job that has not come so far continues where it is.
-    if begin < checkpoint.since and not is_dry_run:
-        checkpoints.write(replace(checkpoint, since=begin))
+    checkpoint, events_since = checkpoints.read() or ReconcileCheckpoint(since=since), since - EVENT_LATE_SECONDS
+    if events_since < checkpoint.since and not is_dry_run:
+        checkpoints.write(replace(checkpoint, since=events_since))
+    documents = [{"order_id": each.order_id, "what": each.what} for each in found]
+    parts: list[Table | str] = [
+        Table.of("Stripe, and the payments", "order_id what", documents),
+        Table("payments, and their orders", ("result", "number"), sorted(counts.items())),
+        f"a person has to see to: {', '.join(sorted(left)[:_SHOWN_MAX]) or 'none'}",
+        *(["dry run: --yes does it, and lets reconcile read Stripe's events again"] if is_dry_run else []),
+    ]
+    status = ExitStatus.FOUND if is_dry_run or left or counts[CHANGED] else ExitStatus.OK
+    return Report({"found": documents, "payments": dict(counts), "left": sorted(left)}, parts, status)
+
+
+class Found(NamedTuple):
+    """What was found for one order, and done, unless a person has to act."""
+
+    order_id: str
+    what: str
+    is_left: bool = False
+
+
+@dataclass(frozen=True)
+class Mending:
+    """Writes rows and sends refunds' outcomes, as Stripe shows them. Methods raise sync.OUTAGES."""
+
+    stack: Stack
+    tools: Tools
+    is_dry_run: bool
+
+    def row(self, order_id: str, intents: Sequence[StripeIntent]) -> Iterator[Found]:
+        """Write what `sync` would; for a row without an id, what `release` would, but cancel nothing."""
+        row = self.tools.payments.read(order_id)
+        if row and _lacks_id(row):
+            yield self._store(row, intents)
+            return
+        for intent in intents:
+            yield from self._sync(order_id, row, self.tools.with_dispute(intent))
+
+    def _store(self, row: Payment, intents: Sequence[StripeIntent]) -> Found:
+        order_id, now = row.request.order_id, self.tools.now()
+        try:
+            too_many, store = decide(row, intents, shop=self.tools.shop)
+        except Blocked as blocked:
+            return Found(order_id, str(blocked), is_left=True)
+        item = self.stack.item("OrdersTable", order_id=order_id)
+        order = StoredOrder.from_item(item) if item else None
+        if too_many or store is None or (store.is_open and order and order.status is OrderStatus.CANCELED):
+            return Found(order_id, "a PaymentIntent too many is open: `release` it", is_left=True)
+        changes = changes_of(self.tools.with_dispute(store), order, now)
+        if not (self.is_dry_run or self.tools.payments.write_if_unchanged(row, changes, now=now)):
+            return Found(order_id, CHANGED, is_left=True)
+        return Found(order_id, f"its row names {store.payment_intent_id}, which is {store.status}")
+
+    def _sync(self, order_id: str, row: Payment | None, intent: StripeIntent) -> Iterator[Found]:
+        tools, seconds = self.tools, self.tools.requires_action_seconds
+        found = find_difference(row, intent, shop=tools.shop, now=tools.now(), requires_action_seconds=seconds)
+        if found is None or found.expires:  # reconcile cancels 3-D Secure that has expired.
+            return
+        is_written = bool(found.changes or found.recovers)
+        if is_written and not self.is_dry_run:
+            sync_row(order_id, row, None, intent.payment_intent_id, tools)
+        yield Found(order_id, f"{intent.payment_intent_id}: {found.says}", is_left=not is_written)
+
+    def refunds(self, since: int) -> Iterator[Found]:
+        """Send the outcome of each of our refunds since then again: merged by rank, it harms nothing."""
+        parameters: Any = {"created": {"gte": since}, "limit": _PAGE}
+        ours = dict[tuple[str, str], str]()
+        for made in self.stack.stripe.v1.refunds.list(parameters).auto_paging_iter():
+            given = metadata_of(made)
+            if given.get("shop") == self.tools.shop and re.fullmatch(REFUND_ID_PATTERN, given.get("refund_id", "")):
+                ours[given.get("order_id", ""), given["refund_id"]] = str(made.payment_intent)
+        return (self._tell(*names, payment_intent_id) for names, payment_intent_id in ours.items())
+
+    def _tell(self, order_id: str, refund_id: str, payment_intent_id: str) -> Found:
+        row, seen_at = self.tools.payments.read(order_id), self.tools.now()
+        is_paid = row and row.payment_intent_id == payment_intent_id and row.state is PaymentState.SUCCEEDED
+        # With --yes the row was written before.
+        if not (is_paid or self.is_dry_run):
+            return Found(order_id, f"{refund_id} is made, and its payment's row does not show it", is_left=True)
+        if self.stack.item("OrderRefundsTable", order_id=order_id, refund_id=refund_id) is None:
+            return Found(order_id, f"{refund_id} is made, and the order service lost it", is_left=True)
+        made = None if self.is_dry_run else own(refund_id, list_refunds(payment_intent_id, self.tools))
+        if row and made:
+            tell(synced(row, self.tools), refund_id, made, made, self.tools, seen_at=seen_at)
+        return Found(order_id, f"the outcome of {refund_id} is sent again")
+
+
+def _lacks_id(row: Payment) -> bool:
+    return row.payment_intent_id is None and row.state in UNPAID
+
+
+def _tools(stack: Stack) -> Tools:
+    """The payment service's, without its alarms: the report names what was found."""
+    silent: Any = logging.getLogger("ops.restore")
+    silent.disabled = True
+    topic = Topic(stack.client("sns"), stack.resource("PaymentEventsTopic"), silent, lambda _: None)
+
+    def publish(event: Event) -> None:
+        for failure in topic.publish([event]):
+            raise Problem(f"SNS does not take the outcome of {event.subject}: {failure.code}", ExitStatus.FOUND)
+
+    return Tools(
+        payments=PaymentStore(stack.dynamodb, stack.resource("PaymentsTable")),
+        stripe=stack.payment_intents,
+        rate=StripeRate(1),
+        clock=time.time,
+        logger=silent,
+        count=lambda _: None,
+        lease_seconds=0,
+        deadline=float("inf"),
+        requires_action_seconds=int(stack.parameter("RequiresActionSeconds")),
+        publish=publish,
+    )
+
+
+# ---------------------------------------------------------------- orders
 
 
 def emit_page(
@@ -181,14 +295,15 @@ def emit_page(
     *,
     after: Item | None,
     now: int,
+    tools: Tools | None = None,
     refunds: OrderRefundStore | None = None,
     is_dry_run: bool = False,
     parallel: Parallel = one_after_another,
 ) -> tuple[list[tuple[str, str, str | None]], dict[str, Any] | None]:
-    """Compare one page of payments with their orders, emit what an order has not seen, and reserve what it lacks.
+    """Compare one page of payments with their orders: emit what an order has not seen, and count its pending refunds.
 
     Returns each order id with both results, and the key of the last row, None at the end. Raises ReadsThrottled, and
-    botocore's errors.
+    sync.OUTAGES.
     """
     start: Any = {"ExclusiveStartKey": to_item(after)} if after else {}
     page = payments.client.scan(TableName=payments.table, Limit=_PAGE, ConsistentRead=True, **start)
@@ -200,15 +315,19 @@ def emit_page(
         order_id = row.request.order_id
         if (order := found.get(order_id)) is None:
             return order_id, ORDER_LOST, None
-        reserved = _reserve(orders, refunds, order, is_dry_run=is_dry_run) if refunds else None
-        return order_id, _emit(payments, row, order, now=now, is_dry_run=is_dry_run), reserved
+        is_paid = row.state is PaymentState.SUCCEEDED
+        counted = _count(orders, refunds, order, is_dry_run=is_dry_run) if refunds and is_paid else None
+        seen = order.get("payment_revision", 0)
+        if tools and row.payment_intent_id and row.revision < seen and not is_dry_run:
+            # It was put back, and its total with it: emitted, that would replace the order's.
+            row = synced(row, tools)
+        return order_id, _emit(payments, row, seen, now=now, is_dry_run=is_dry_run), counted
 
     last = page.get("LastEvaluatedKey")
     return parallel(visit, rows), from_item(last) if last else None
 
 
-def _emit(payments: PaymentStore, row: Payment, order: Mapping[str, Any], *, now: int, is_dry_run: bool) -> str:
-    seen = order.get("payment_revision", 0)
+def _emit(payments: PaymentStore, row: Payment, seen: int, *, now: int, is_dry_run: bool) -> str:
     if row.state is PaymentState.PENDING or row.revision == seen:
         return SEEN
     # Above what the order has seen, also if another clock was ahead of this one.
@@ -218,32 +337,26 @@ def _emit(payments: PaymentStore, row: Payment, order: Mapping[str, Any], *, now
     return EMITTED
 
 
-def _reserve(
-    orders: OrderStore, refunds: OrderRefundStore, order: Mapping[str, Any], *, is_dry_run: bool
-) -> str | None:
-    """Let the order have reserved the sum of its refunds that have not failed; None if it has."""
-    # Read after the order: a refund that is requested or fails since changes what the write expects.
-    of_order = refunds.of_order(order["order_id"])
-    reserved: int = order.get("reserved_minor", 0)
-    needed = sum(each.amount_minor for each in of_order if each.status is not RefundState.FAILED)
-    if reserved == needed:
+def _count(orders: OrderStore, refunds: OrderRefundStore, order: Mapping[str, Any], *, is_dry_run: bool) -> str | None:
+    """Let the order's sum of pending refunds be what they sum up to; None if it is."""
+    order_id, stored = order["order_id"], order.get("pending_refunds_minor", 0)
+    # Read after the order: a refund that is requested or ends since changes what the write expects.
+    pending = [each.amount_minor for each in refunds.of_order(order_id) if each.status is RefundState.PENDING]
+    if sum(pending) == stored:
         return None
-    if reserved > sum(each.amount_minor for each in of_order):
-        return REFUND_LOST  # It may have been made: its money is not refundable again.
-    is_done = is_dry_run or write_reserved(orders, order["order_id"], needed, instead_of=reserved)
-    return RESERVED if is_done else CHANGED
+    return COUNTED if is_dry_run or write_pending(orders, order_id, sum(pending), instead_of=stored) else CHANGED
 
 
-def write_reserved(orders: OrderStore, order_id: str, reserved_minor: int, *, instead_of: int) -> bool:
-    """Write what the order has reserved, in minor units; False if it has changed since it was read."""
-    or_none = "" if instead_of else "attribute_not_exists(reserved_minor) OR "
+def write_pending(orders: OrderStore, order_id: str, pending_minor: int, *, instead_of: int) -> bool:
+    """Write the order's sum of pending refunds; False if it has changed since it was read."""
+    or_none = "" if instead_of else "attribute_not_exists(pending_refunds_minor) OR "
     try:
         orders.client.update_item(
             TableName=orders.table,
             Key=to_item({"order_id": order_id}),
-            UpdateExpression="SET reserved_minor = :reserved",
-            ConditionExpression=f"attribute_exists(order_id) AND ({or_none}reserved_minor = :read)",
-            ExpressionAttributeValues=expression_values(reserved=reserved_minor, read=instead_of),
+            UpdateExpression="SET pending_refunds_minor = :pending",
+            ConditionExpression=f"attribute_exists(order_id) AND ({or_none}pending_refunds_minor = :read)",
+            ExpressionAttributeValues=expression_values(pending=pending_minor, read=instead_of),
         )
     except orders.client.exceptions.ConditionalCheckFailedException:
         return False

@@ -1,7 +1,7 @@
-"""One order's story: what happened, its state everywhere, what it waits for, what a person has to do. Pure.
+"""One order's story: what happened, its state everywhere, and what to do about it. Pure.
 
     facts ─► story ─┬─► explain prints it
-                    └─► the console shows it among the lines of the log
+                    └─► the console shows it, in lanes
 
 Both show what is told here, and nothing of their own about the order: they never disagree.
 """
@@ -9,33 +9,21 @@ Both show what is told here, and nothing of their own about the order: they neve
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from onecharge.contract.money import as_money
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.payments.payment_intents import metadata_of
-from ops.diagnosis import diagnose
-from ops.facts import Facts, IntentFacts
-from ops.findings import Finding, Severity
+from ops.facts import Facts, IntentFacts, LogLine
+from ops.findings import Finding, find
 
 CREATE, CONFIRM, REFUND = "create", "confirm", "refund"
 """Requests to Stripe, as `Event.logged` names them."""
 _WITHIN_A_SECOND = (
     *("order placed", "attempt made", "cancellation requested", "payment claimed", CREATE, CONFIRM, ""),
-    *("payment finalized", "refund requested", REFUND, "refund finalized"),
+    *("payment finalized", "refund requested", REFUND),
 )
 """`Event.logged`, causes before effects: rows and Stripe's objects have whole seconds."""
-
-
-class Tone(StrEnum):
-    """How an event is shown."""
-
-    PLAIN = "plain"
-    MONEY = "money"
-    """A charge that succeeded."""
-    FAILED = "failed"
-    """A person has to act, as after a dispute."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +33,16 @@ class Event:
     at: float
     """Epoch seconds; most of them are whole."""
     where: str
-    """orders, payments, stripe, refunds, or a DLQ."""
+    """orders, payments, stripe, a function, or a DLQ."""
     what: str
     logged: str = ""
     """The message of the log line that tells the same to the millisecond, or the request to Stripe; if there is one."""
-    tone: Tone = Tone.PLAIN
+    tone: str = "plain"
+    """money: a charge that succeeded; failed: a person has to act, as after a dispute."""
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """What one service, or Stripe, has of the order or of a refund."""
 
     where: str
@@ -73,21 +61,17 @@ class Story:
     events: Sequence[Event]
     """The earliest first; within a second, causes before effects."""
     findings: Sequence[Finding]
-    """What a person has to do comes first, then what it waits for, and until when."""
     charges: int | None
     """Charges that succeeded, by Stripe's ledger; None if Stripe does not answer."""
     is_paid: bool
-
-    @property
-    def is_broken(self) -> bool:
-        return self.findings[0].severity is Severity.BROKEN
+    omitted: Sequence[str] = ()
+    """What was not read to its end."""
 
 
 def story(facts: Facts) -> Story:
-    events = [*_of_order(facts), *_of_payment(facts)]
+    events = [*_of_order(facts), *_of_payment(facts), *_of_refunds(facts), *map(_of_line, facts.lines)]
     for intent in facts.stripe.intents:
         events += _of_intent(intent)
-    events += _of_refunds(facts)
     for letter in facts.dead_letters:
         what = f"{letter.event_type or 'a message that is not an event'} was sent here: {letter.reason}"
         events.append(Event(int(letter.sent_at.timestamp()), letter.dlq, what))
@@ -96,10 +80,11 @@ def story(facts: Facts) -> Story:
         order_id=facts.order_id,
         now=facts.now,
         states=list(_states(facts)),
-        events=sorted(events, key=lambda event: (int(event.at), _WITHIN_A_SECOND.index(event.logged))),
-        findings=diagnose(facts),
+        events=sorted(events, key=lambda event: (int(event.at), _WITHIN_A_SECOND.index(event.logged), event.at)),
+        findings=find(facts),
         charges=None if facts.stripe.failure else len(charges),
         is_paid=facts.order is not None and facts.order.status is OrderStatus.PAID,
+        omitted=facts.omitted,
     )
 
 
@@ -118,16 +103,15 @@ def _states(facts: Facts) -> Iterator[State]:
     else:
         yield State("payments", "no row")
     for each in facts.stripe.intents:
-        more = money = as_money(each.intent.amount_minor, each.intent.currency)
-        if refunded := each.refunded_minor:
-            some = f"refunded {as_money(refunded, each.intent.currency)} of {money}"
-            more += f", {'fully refunded' if refunded >= each.intent.amount_minor else some}"
-        yield State(each.intent.payment_intent_id, each.intent.status, more)
+        money, back = (
+            as_money(minor, each.intent.currency) for minor in (each.intent.amount_minor, each.refunded_minor)
+        )
+        more = f", refunded {back} of {money}" if each.refunded_minor else ""
+        yield State(each.intent.payment_intent_id, each.intent.status, money + more)
     if not facts.stripe.intents:
         yield State("stripe", "unknown" if facts.stripe.failure else "no PaymentIntent")
     for refund in facts.refunds:
-        requested = refund.requested.status if refund.requested else "no item"
-        yield State(refund.refund_id, refund.row.state if refund.row else "no row", f"requested: {requested}")
+        yield State(refund.refund_id, refund.status, as_money(refund.amount_minor, refund.currency))
 
 
 # ---------------------------------------------------------------- what happened
@@ -178,7 +162,7 @@ def _of_intent(each: IntentFacts) -> Iterator[Event]:
         what = f"{'CHARGED' if is_paid else f'charge {charge.status}'}: {as_money(charge.amount, intent.currency)}, "
         what += f"{charge.id} of {intent.payment_intent_id}" + (f", {why}" if why and not is_paid else "")
         details = {"charge": charge.id, **ids, "failure_code": code}
-        yield Event(charge.created, "stripe", what, CONFIRM, Tone.MONEY if is_paid else Tone.PLAIN, details)
+        yield Event(charge.created, "stripe", what, CONFIRM, "money" if is_paid else "plain", details)
     if each.canceled_at is not None:
         what = f"{intent.payment_intent_id} was canceled: {intent.cancellation_reason or 'no reason'}"
         yield Event(each.canceled_at, "stripe", what, details=ids)
@@ -190,22 +174,27 @@ def _of_intent(each: IntentFacts) -> Iterator[Event]:
         yield Event(refund.created, "stripe", what, REFUND, details={**ids, "refund_id": whose})
     for dispute in each.disputes:
         what = f"{dispute.id} of {as_money(dispute.amount, intent.currency)}, {dispute.reason}, is {dispute.status}"
-        yield Event(dispute.created, "stripe", what, tone=Tone.FAILED, details=ids)
+        yield Event(dispute.created, "stripe", what, tone="failed", details=ids)
 
 
 def _of_refunds(facts: Facts) -> Iterator[Event]:
     for refund in facts.refunds:
+        by = f", by {refund.requested_by}" if refund.requested_by else ""
+        what = f"{refund.refund_id} was requested: {as_money(refund.amount_minor, refund.currency)}{by}"
+        what += f": {refund.reason}" if refund.reason else ""
         ids = {"refund_id": refund.refund_id}
-        if (asked := refund.requested) is not None:
-            by = f", by {asked.requested_by}" if asked.requested_by else ""
-            what = f"{refund.refund_id} was requested: {as_money(asked.amount_minor, asked.currency)}{by}"
-            what += f": {asked.reason}" if asked.reason else ""
-            yield Event(_epoch(asked.requested_at), "orders", what, "refund requested", details=ids)
-        if refund.row is not None and refund.row.finalized_at is not None:
-            money = as_money(refund.row.request.amount_minor, refund.row.request.currency)
-            reason = refund.row.failure_code or refund.row.pending_reason
-            what = f"{refund.refund_id} of {money} became {refund.row.state}" + (f": {reason}" if reason else "")
-            yield Event(refund.row.finalized_at, "refunds", what, "refund finalized", details=ids)
+        yield Event(_epoch(refund.requested_at), "orders", what, "refund requested", details=ids)
+
+
+_SAID_OF_A_LINE = "event_type type state status refund_id why cause code wait_seconds replayed".split()
+
+
+def _of_line(line: LogLine) -> Event:
+    fields = line.fields
+    what = str(fields.get("message") or f"stripe request: {fields.get('endpoint')}")
+    more = ", ".join(f"{name} {fields[name]}" for name in _SAID_OF_A_LINE if fields.get(name) is not None)
+    tone = "failed" if fields.get("level") == "ERROR" else "plain"
+    return Event(line.at, str(fields.get("service")), f"{what}: {more}" if more else what, tone=tone, details=fields)
 
 
 def _epoch(text: str) -> float:

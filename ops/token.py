@@ -15,9 +15,6 @@ from ops.connection import Stack
 from ops.errors import Problem
 from ops.output import Report
 
-_ORDERS = "onecharge/orders"
-"""Without a scope Cognito would give all that the client may have, the staff's too."""
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("customer", help="whose token is wanted")
@@ -34,12 +31,12 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         client, pool = stack.output("MachinesClientId"), stack.output("UserPoolId")
         described = stack.client("cognito-idp").describe_user_pool_client(UserPoolId=pool, ClientId=client)
         secret = described["UserPoolClient"]["ClientSecret"]
-        endpoint, scope = endpoint or f"{stack.output('SignInUrl')}/token", scope or _ORDERS
+        # Without a scope Cognito would give all that the client may have, the staff's too.
+        endpoint, scope = endpoint or f"{stack.output('SignInUrl')}/token", scope or "onecharge/orders"
     data = {"grant_type": "client_credentials", "scope": scope, "audience": given.get("TOKEN_AUDIENCE", "")}
-    data = {name: value for name, value in data.items() if value}
     try:
-        answered = requests.post(endpoint, auth=(client, secret), data=data, timeout=30)
-        token = str(answered.json()["access_token"])
+        sent = {name: value for name, value in data.items() if value}
+        token = str(requests.post(endpoint, auth=(client, secret), data=sent, timeout=30).json()["access_token"])
     except (requests.RequestException, KeyError) as error:
         # Neither the request nor the answer is shown: both may hold a secret.
         raise Problem(f"no access token from TOKEN_ENDPOINT {endpoint!r}: {type(error).__name__}") from None

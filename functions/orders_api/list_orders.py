@@ -88,12 +88,12 @@ def list_orders(request: Request, deps: Dependencies) -> JsonResponse:
             shown.append(order_view(StoredOrder.from_item(item)))
         except Exception as error:  # Whatever is wrong with this order, the others are shown.
             deps.count("OrderUnreadable")
-            deps.count(Alarm(Cause.ITEM_UNREADABLE))
+            deps.count(Alarm(Cause.UNEXPECTED_ERROR))
             deps.logger.error(
                 "order left out of a list: its item breaks the schema",
                 extra={
                     "order_id": item["order_id"]["S"],
-                    "cause": Cause.ITEM_UNREADABLE,
+                    "cause": Cause.UNEXPECTED_ERROR,
                     "error": type(error).__name__,
                     "fields": _invalid_fields(error),
                 },

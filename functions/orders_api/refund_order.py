@@ -16,6 +16,7 @@ from onecharge.contract.money import AmountMinor, require_chargeable
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.ids import digest_of, fingerprint_of
+from onecharge.orders.refund_store import pending_minor
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import REFUNDABLE_SECONDS, StoredOrder
 from onecharge.runtime.http_api import JsonResponse, Problem, Request, ResponseModel, Route, try_again
@@ -117,7 +118,14 @@ def request_refund(
     fingerprint = fingerprint_of(wanted)
     for _ in range(_TRIES):
         order = deps.find_order(order_id)
-        earlier = deps.refunds.find(order_id, refund_id)
+        others = deps.refunds.of_order(order_id)
+        # Counted anew: the order may have been put back from a backup.
+        made_minor = sum(each.amount_minor for each in others if each.status is RefundState.SUCCEEDED)
+        counted = {"pending_refunds_minor": pending_minor(others)}
+        order = order.model_copy(
+            update=counted | {"stripe_refunded_minor": max(order.stripe_refunded_minor, made_minor)}
+        )
+        earlier = next((each for each in others if each.refund_id == refund_id), None)
         if earlier is None:
             refund = StoredRefund(
                 order_id=order_id,
@@ -132,7 +140,7 @@ def request_refund(
                 requested_by=requested_by,
                 reason=wanted.reason,
             )
-            if deps.refunds.store_and_reserve(refund, order):
+            if deps.refunds.store_and_reserve(refund, order, others):
                 return refund, True
             # The order, or this very refund, was written meanwhile: read both again.
         elif earlier.fingerprint == fingerprint:
@@ -148,15 +156,24 @@ def _refundable_minor(order: StoredOrder, amount_minor: int | None, now: datetim
         raise conflict("not-paid", f"The order is {order.status}: only what is PAID can be refunded.")
     if now >= datetime.fromisoformat(order.paid_at or order.placed_at) + timedelta(seconds=REFUNDABLE_SECONDS):
         raise conflict("paid-too-long-ago", "The payment is too old for this API. Refund it at Stripe, by hand.")
-    left_minor = order.amount_minor - order.refunded_minor
-    wanted_minor = left_minor if amount_minor is None else amount_minor
-    if not 0 < wanted_minor <= left_minor:
+    if order.dispute_status and not is_refundable_despite(order.dispute_status):
+        raise conflict("disputed", f"The payment is disputed ({order.dispute_status}): the dispute decides.")
+    wanted_minor = order.left_minor if amount_minor is None else amount_minor
+    if not 0 < wanted_minor <= order.left_minor:
         raise conflict("more-than-is-left", "The amount is more than is left of what was paid.")
     try:
         require_chargeable(wanted_minor, order.currency)
     except PydanticCustomError as refused:
         raise Problem(HTTPStatus.BAD_REQUEST, "invalid-request", refused.message()) from None
     return wanted_minor
+
+
+def is_refundable_despite(dispute_status: str) -> bool:
+    """Whether the customer has no money by this dispute: it was won, or is a warning. One that was prevented has paid.
+
+    Source: Stripe API reference, "The Dispute object", `status`; Stripe documentation, "Disputes", inquiries.
+    """
+    return dispute_status == "won" or dispute_status.startswith("warning_")
 
 
 def refunds_of(order: StoredOrder, deps: Dependencies) -> list[RefundView]:
@@ -186,7 +203,7 @@ ROUTE = Route(
     {
         HTTPStatus.BAD_REQUEST: BAD_BODY,
         HTTPStatus.NOT_FOUND: ("not-found",),
-        HTTPStatus.CONFLICT: ("not-paid", "paid-too-long-ago", "more-than-is-left"),
+        HTTPStatus.CONFLICT: ("not-paid", "paid-too-long-ago", "disputed", "more-than-is-left"),
         HTTPStatus.UNPROCESSABLE_ENTITY: ("idempotency-key-reused",),
     },
     body=RefundRequest,

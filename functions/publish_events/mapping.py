@@ -4,7 +4,6 @@
     Orders ─► an order that is CANCELING ─► CancelRequested ─► SNS order-events
     OrderRefunds ─► a refund that is PENDING ─► RefundRequested ─► SNS order-events
     Payments ─► the outcome of an attempt to pay ─► PaymentOutcome ─► SNS payment-events
-    Refunds ─► the outcome of a refund ─► RefundOutcome ─► SNS payment-events
 
 TABLES has one line for each table. The ARN of a record's stream names its table; no attribute of the item does.
 """
@@ -14,13 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from onecharge.contract.events import PAYMENT_EVENT_TYPES, Event, EventType, PaymentOutcome, PaymentOutcomeEvent
-from onecharge.contract.refunds import (
-    REFUND_EVENT_TYPES,
-    RefundOutcome,
-    RefundOutcomeEvent,
-    RefundRequestedEvent,
-    RefundState,
-)
+from onecharge.contract.refunds import RefundRequestedEvent, RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
@@ -73,32 +66,10 @@ def payment_outcome_from_item(item: Item) -> PaymentOutcomeEvent | None:
     return PaymentOutcomeEvent.of(event_type, outcome, correlation_id=row["correlation_id"])
 
 
-def refund_outcome_from_item(item: Item) -> RefundOutcomeEvent | None:
-    """The outcome of a refund; None while it is PENDING. Raises KeyError, TypeError or ValueError."""
-    row = from_item(item)
-    event_type = REFUND_EVENT_TYPES.get(RefundState(row["state"]))
-    if event_type is None:
-        return None
-    outcome = RefundOutcome(
-        order_id=row["order_id"],
-        refund_id=row["refund_id"],
-        attempt=row["attempt"],
-        amount_minor=row["amount_minor"],
-        currency=row["currency"],
-        stripe_refund_id=row.get("stripe_refund_id"),
-        failure_code=row.get("failure_code"),
-        pending_reason=row.get("pending_reason"),
-        revision=row["revision"],
-        occurred_at=datetime.fromtimestamp(row["finalized_at"], UTC),
-    )
-    return RefundOutcomeEvent.of(event_type, outcome, correlation_id=row["correlation_id"])
-
-
 TABLES: Mapping[str, EventFromItem] = {
     "ORDERS_TABLE": order_event_from_item,
     "ORDER_REFUNDS_TABLE": refund_requested_from_item,
     "PAYMENTS_TABLE": payment_outcome_from_item,
-    "REFUNDS_TABLE": refund_outcome_from_item,
 }
 """Every table whose stream is published: the environment variable that has its name, and its mapping."""
 

@@ -69,9 +69,9 @@ class Publisher:
     def _skip(self, record: Record, reason: str) -> None:
         """Leave a record out, which would otherwise block its shard for a day. Its item is still in the table."""
         self.counts("RecordUnpublishable")
-        self.counts(Alarm(Cause.UNPUBLISHABLE))
+        self.counts(Alarm(Cause.UNEXPECTED_ERROR))
         key = {name: value["S"] for name, value in record["dynamodb"]["Keys"].items()}
         self.logger.error(
-            "unpublishable, skipped: no retry helps. Correct the release or the item, then `python -m ops publish`",
-            extra={"table": table_of(record), **key, "error": reason, "cause": Cause.UNPUBLISHABLE},
+            "unpublishable, skipped: no retry helps. Correct the release or the item: what waits is published again",
+            extra={"table": table_of(record), **key, "error": reason, "cause": Cause.UNEXPECTED_ERROR},
         )

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from onecharge.payments.parts import PaymentParts
+from onecharge.payments.parts import SyncParts
 from onecharge.payments.stripe_events import Received, ReconcileCheckpoint
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.functions import Context, lambda_handler
@@ -17,7 +17,7 @@ def bounds_of(function_timeout_seconds: int) -> TimeBounds:
     return replace(TimeBounds.of(STEP_SECONDS), lease_seconds=TimeBounds.of(function_timeout_seconds).lease_seconds)
 
 
-class ReconcileParts(PaymentParts):
+class ReconcileParts(SyncParts):
     @part
     def bounds(self) -> TimeBounds:
         return bounds_of(int(self.environment["FUNCTION_TIMEOUT_SECONDS"]))

@@ -59,9 +59,6 @@ transaction, and 10,000 a month at least). Once none has arrived for so long, ev
 ROWS_SECONDS = 120
 """With less time left no row is visited: the rest of the run, which is half of it, is for events."""
 
-BEHIND_SECONDS = 6 * 3600
-"""A checkpoint this old is an alarm: an event cannot be applied, or there is too little time."""
-
 SILENT_EVENTS = 3
 """With this many events at Stripe that are newer than all that were received, the webhook is silent: one or two may be
 on their way, or deferred."""
@@ -151,8 +148,7 @@ class ReconcileRun:
         self._report_silence(newest, received, tools)
         behind_seconds = now - since
         self._counts.gauge("EventsBehindSeconds", behind_seconds)
-        alarm = Cause.RECONCILE_BEHIND if behind_seconds > BEHIND_SECONDS else None
-        tools.log("reconciled", alarm=alarm, events_behind_seconds=behind_seconds)
+        tools.log("reconciled", events_behind_seconds=behind_seconds)
 
     def _apply_window(self, since: int, until: int, newest: set[int], tools: Tools) -> bool:
         """Apply all events of this time; returns whether all of them are applied."""
@@ -182,7 +178,7 @@ class ReconcileRun:
         missed = [each for each in newest if each > received.newest_event_at + RECEIVED_STEP_SECONDS]
         if len(missed) >= SILENT_EVENTS:
             message = "Stripe has events that never came here: is there an endpoint, with our signing secret?"
-            tools.log(message, alarm=Cause.WEBHOOK_SILENT, received_until=received.newest_event_at)
+            tools.log(message, alarm=Cause.STRIPE_ACCOUNT, received_until=received.newest_event_at)
 
     def _report(self, message: str, error: Exception, **about: object) -> None:
         cause = cause_of(error)

@@ -1,1 +1,1 @@
-"""refund_charge: claims a refund, looks it up at Stripe, makes it under its one idempotency key, finalizes the row."""
+"""refund_charge: makes refunds at Stripe, each under its one idempotency key, and tells what became of them."""

@@ -1,27 +1,26 @@
 """refund_charge: makes refunds, fed by the refunds queue. This file only puts the parts together.
 
-SQS message ─► Consumer ─► refund_charge (refund.py) ─► claim ─► refund ─► finalize
-               (runtime)
+SQS message ─► Consumer ─► payments/refund.py ─► Stripe ─► SNS payment-events
 """
 
 from typing import Any
 
 from onecharge.contract.refunds import RefundRequestedEvent
-from onecharge.payments.parts import PaymentParts
+from onecharge.payments.parts import SyncParts
+from onecharge.payments.refund import refund
 from onecharge.runtime.consumer import BatchResponse, Consumer
 from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parts import part
 from onecharge.runtime.queues import Queue
-from refund_charge.refund import refund_charge
 
 
-class RefundChargeParts(PaymentParts):
+class RefundChargeParts(SyncParts):
     @part
     def consumer(self) -> Consumer[RefundRequestedEvent]:
         return Consumer(
             model=RefundRequestedEvent,
             # A Stripe key that cannot be read is an outage: each message backs off.
-            handle=lambda event: refund_charge(event, self.refund_tools()),
+            handle=lambda event: refund(event, self.tools()),
             queue=Queue(lambda: self.sqs, self.environment["REFUNDS_QUEUE_URL"], self.environment["REFUNDS_DLQ_URL"]),
             logger=self.logger,
             count=self.counts,

@@ -15,7 +15,6 @@ from typing import Any
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import Event
-from onecharge.contract.refunds import RefundState
 from onecharge.orders.republication import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
@@ -95,7 +94,6 @@ class Republisher:
         source, shard = part
         until = checkpoint.round_at - FIRST_WAIT_SECONDS
         entries, last = source.index.page(shard, until=until, after=after, limit=ITEMS_A_PAGE)
-        self._report_reviews(sum(entry.get("status") == RefundState.NEEDS_REVIEW for entry in entries))
         # The index is eventually consistent: what is due by it is read consistently, a hundred with one request.
         items = source.read([entry for entry in entries if _is_worth_reading(source, entry, checkpoint)])
         return [event for item in items if (event := self._due(source, item, checkpoint)) is not None], last
@@ -127,6 +125,7 @@ class Republisher:
                 "attempt": event.data.attempt,
                 "correlation_id": event.correlationid,
                 "waiting_seconds": waiting_seconds,
+                **({"cause": Cause.OVERDUE} if is_stuck else {}),
             },
         )
 
@@ -141,26 +140,19 @@ class Republisher:
         if not all(each.is_permanent for each in failures):
             raise TransientPublishFailure
 
-    def _report_reviews(self, number: int) -> None:
-        """Raise the alarm again in every round, as long as a person has to decide."""
-        if number:
-            self.count(Alarm(Cause.NEEDS_REVIEW))
-            about = {"items": number, "cause": Cause.NEEDS_REVIEW}
-            self.logger.error("refunds need review: `review list` has them", extra=about)
-
     def _report_unpublishable(self, order_id: str, error: str) -> None:
         """Raise the alarm, in every round until the item is corrected. The others are published."""
-        self.count(Alarm(Cause.UNPUBLISHABLE))
+        self.count(Alarm(Cause.UNEXPECTED_ERROR))
         self.logger.error(
             "unpublishable: no retry helps, correct the item",
-            extra={"order_id": order_id, "error": error, "cause": Cause.UNPUBLISHABLE},
+            extra={"order_id": order_id, "error": error, "cause": Cause.UNEXPECTED_ERROR},
         )
 
 
 def _is_worth_reading(source: Source, entry: Mapping[str, Any], checkpoint: RepublishCheckpoint) -> bool:
     """Whether the item may be due, or stuck; or breaks the schema, which raises the alarm in every round."""
     if entry.get("status") not in WAITING:
-        return entry.get("status") != RefundState.NEEDS_REVIEW
+        return True
     try:
         since = source.index.since_of(entry)
     except ValueError:

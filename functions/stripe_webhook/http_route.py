@@ -111,7 +111,7 @@ class WebhookRoute:
         if not is_signing_secret(found) and self._secret.read_again():
             found = self._secret.current()
         if not is_signing_secret(found):
-            raise EventDeferred("no signing secret is stored", alarm=Cause.WEBHOOK_SILENT)
+            raise EventDeferred("no signing secret is stored", alarm=Cause.STRIPE_ACCOUNT)
         return found
 
     def _require_our_mode(self, event: Any) -> None:

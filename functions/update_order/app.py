@@ -10,6 +10,7 @@ from typing import Any
 
 from onecharge.contract.events import PaymentOutcomeEvent, event_adapter
 from onecharge.contract.refunds import RefundOutcomeEvent
+from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.consumer import BatchResponse, Consumer, Disposition
 from onecharge.runtime.functions import Context, lambda_handler
@@ -28,8 +29,9 @@ class UpdateOrderParts(Parts):
         return OrderStore(self.dynamodb, self.environment["ORDERS_TABLE"])
 
     @part
-    def refunds_table(self) -> str:
-        return self.environment["ORDER_REFUNDS_TABLE"]
+    def refunds(self) -> OrderRefundStore:
+        environment = self.environment
+        return OrderRefundStore(self.dynamodb, environment["ORDER_REFUNDS_TABLE"], environment["ORDERS_TABLE"])
 
     @part
     def consumer(self) -> Consumer[PaymentOutcomeEvent | RefundOutcomeEvent]:
@@ -47,7 +49,7 @@ class UpdateOrderParts(Parts):
         orders, logger, count = self.orders, self.logger, self.counts
         if isinstance(event, PaymentOutcomeEvent):
             return update_order(event, orders=orders, logger=logger, count=count)
-        return update_refund(event, orders=orders, refunds_table=self.refunds_table, logger=logger, count=count)
+        return update_refund(event, orders=orders, refunds=self.refunds, logger=logger, count=count)
 
 
 @lambda_handler(UpdateOrderParts)

@@ -1,57 +1,55 @@
-"""Refunds of an order that is paid: three are asked for, which together are what was paid.
+"""Refunds of an order that is paid, from the staff's request to the order's sums: both services, and Stripe.
 
-Their messages and Stripe's events are delivered as in every schedule (world.py). Besides, hours pass at any step, rows
-of refunds are lost or become older, the balance is too low, somebody refunds by hand, Stripe holds refunds, and banks
-return them.
+    POST refunds ─► OrderRefunds ─► refund_charge ─► Stripe ─► outcome ─► update_order ─► Orders
+                                       Stripe's events ─► webhook, reconcile ─┘
+
+All of it is the deployed code, interleaved at every boundary (world.py). Messages come late, twice and in any order;
+people refund by hand, banks return and dispute, hours pass at any step, and tables are put back from a backup.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from lab.simulation.service import RowKey
-from lab.simulation.world import Scenario, Violation, World
-from onecharge.contract.refunds import RefundRequestedEvent, RefundState
-from onecharge.payments.stripe_gateway import StripeGateway
-from onecharge.runtime.consumer import Consumer, Disposition
-from refund_charge.refund import refund_charge
+from lab.simulation.choices import SeededChoices
+from lab.simulation.service import ORDERS, RECONCILE_BOUNDS, RowKey
+from lab.simulation.world import DISPUTES, OPERATOR_BOUNDS, Scenario, Violation, World
+from onecharge.contract.events import Event, PaymentOutcomeEvent, event_adapter
+from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState
+from onecharge.orders.refund_store import OrderRefundStore
+from onecharge.orders.republication import RepublishCheckpoint
+from onecharge.orders.store import OrderStore
+from onecharge.payments.charge import retrieve
+from onecharge.payments.rows import Dispute, ReleaseLease
+from onecharge.runtime.checkpoints import CheckpointStore
+from onecharge.runtime.consumer import BackOff, Consumer, Disposition, Done
+from onecharge.runtime.dynamodb import to_item
+from onecharge.runtime.http_api import Problem
+from onecharge.runtime.parallel import one_after_another
+from onecharge.runtime.queues import Delivery
+from ops.restore import Mending, emit_page
+from orders_api.refund_order import RefundRequest, is_refundable_despite, request_refund
+from publish_events.mapping import payment_outcome_from_item, refund_requested_from_item
+from republish.republish import Republisher
+from republish.waiting import waiting_refunds
 from stripe_standin.refunds import Refund
-from tests.shop.builders import (
-    DAY,
-    HOUR,
-    ORDER_ID,
-    PAYMENT_INTENT,
-    PAYMENTS,
-    REFUNDS,
-    T0,
-    charged,
-    paid,
-    requested,
-)
+from tests.shop.builders import AMOUNT_MINOR, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, PAYMENTS, T0, charged, order, paid
 from tests.shop.dynamodb import Item
-from tests.shop.stripe import REFUND_FAULTS, ShopStripe, client_of
-from tests.shop.tools import refund_tools_of
+from tests.shop.stripe import REFUND_FAULTS
 from tests.support.silent import SILENT
+from update_order.orders import update_order
+from update_order.refunds import NoSuchRefund, update_refund
 
-AMOUNTS_MINOR = (400, 400, 299)
-"""Together all of the order's 1099."""
-WORKER_LIVES_SECONDS = 50 * 60
-"""Less than an hour, as the protocol assumes; far more than Lambda lets it."""
-_EVENTS_MAX = 24
-"""With this many events nobody refunds by hand, and no bank returns anything any more: each event is more work."""
-_REFUSALS_REPLAYED_MAX = 20
-"""Of workers that live: one that dies does not store what follows."""
-_CRASHES = ("crash before the effect", "crash after the effect", "killed at the time-out")
-FAULTS = REFUND_FAULTS - {"500, executed a day later", "500, executed two days later", "pending"}
-"""What a request to Stripe may meet, wherever rows may be lost: nothing is executed once its key may be forgotten."""
-
-
-def live(stripe: ShopStripe, refund_id: str) -> list[Refund]:
-    """The refunds of this id that are not returned."""
-    return [each for each in stripe.refunds if each.is_live and each.metadata.get("refund_id") == refund_id]
-
-
-# ---------------------------------------------------------------- a schedule
+ORDER_REFUNDS, ORDERS_STATE = "OrderRefunds", "OrdersState"
+WORKER_LIVES_SECONDS = 840
+FAULTS = REFUND_FAULTS - {"500, executed a day later", "500, executed two days later", "502, executed 20 hours later"}
+"""What Stripe executes late it has stored under the key, and executes within 23 hours."""
+_MESSAGE = event_adapter(RefundRequestedEvent, PaymentOutcomeEvent, RefundOutcomeEvent)
+_AMOUNTS_MINOR = (400, 400, 100, None)
+"""None is all that is left: under the same key another amount, once an order is put back. That is an alarm."""
+_REQUESTS_MAX, _EVENTS_MAX, _AGAIN_MAX, _ROUNDS_MAX = 7, 24, 12, 40
 
 
 @dataclass(frozen=True)
@@ -59,21 +57,67 @@ class RefundScenario(Scenario):
     """What may go wrong, beside what may always go wrong."""
 
     orders: tuple[tuple[str, ...], ...] = ()
+    fault_probability: float = 0.05
+    crash_probability: float = 0.02
+    jump_probability: float = 0.05
     redeliveries: int = 2
-    waits_seconds: tuple[int, ...] = (HOUR, 5 * HOUR, 25 * HOUR, 13 * DAY)
+    waits_seconds: tuple[int, ...] = (1200, HOUR, 5 * HOUR, 25 * HOUR)
     webhooks: bool = True
-    clock_skew_seconds: int = 300
+    zombies: bool = True
+    clock_skew_seconds: int = 2400
     harsh_stripe: bool = True
     only_stripe_faults: frozenset[str] | None = FAULTS
-    pause_probability: float = 0.02
-    pauses_seconds: tuple[int, ...] = (5, 40, 20 * 60, 5 * HOUR, 25 * HOUR)
+    pauses_seconds: tuple[int, ...] = (5, 40, 300, 1200, 5 * HOUR, 23 * HOUR)
     """How much time may pass at any step."""
-    banks_return: bool = False
-    by_hand: bool = False
-    """Somebody refunds at Stripe by hand, so that there is too little left."""
-    holds: bool = False
-    """Stripe holds refunds while the balance is too low, and sends them later."""
+    acts: tuple[str, ...] = ()
+    """What people, banks and Stripe do: methods of RefundWorld."""
+    acts_probability: float = 0.02
+    again_probability: float = 0.02
+    """Of a message coming once more, although it was acknowledged."""
+    refund_fault_probability: float = 0.1
+    """Of a request that refunds."""
+    lag_seconds: int = 0
+    """How long Stripe's list may lack a refund."""
+    puts_back: frozenset[str] = frozenset()
+    """Tables that are put back from one backup."""
 
+
+_PEOPLE = ("refund_by_hand", "bank_returns", "hold", "dispute", "refund_in_our_name")
+_CALM: dict[str, Any] = {
+    "fault_probability": 0.01,
+    "crash_probability": 0.01,
+    "jump_probability": 0.01,
+    "acts_probability": 0.06,
+    "redeliveries": 1,
+}
+_UNCLEAR = frozenset({"502, executed 20 hours later", "500, executed 23 hours later", "drop after"})
+SCENARIOS: Mapping[str, RefundScenario] = {
+    "faults": RefundScenario(),
+    "people and banks": RefundScenario(acts=_PEOPLE),
+    "by hand": RefundScenario(
+        acts=("refund_by_hand",), **{**_CALM, "acts_probability": 0.03, "redeliveries": 4}, again_probability=0
+    ),
+    "banks return": RefundScenario(acts=("bank_returns", "hold", "refund_by_hand"), **_CALM, again_probability=0.08),
+    "disputes": RefundScenario(acts=("fight", "dispute"), **_CALM),
+    "late 500s, and a list that lags": RefundScenario(
+        lag_seconds=2 * HOUR,
+        refund_fault_probability=0.5,
+        only_stripe_faults=frozenset({"500, executed 23 hours later", "500 after", "drop after"}),
+    ),
+    "another account": RefundScenario(wrong_account_probability=0.04, acts=_PEOPLE),
+    "refused, after requests without an answer": RefundScenario(
+        acts=("fight", "fight", "refund_by_hand", "bank_returns"),
+        **_CALM,
+        refund_fault_probability=0.4,
+        only_stripe_faults=_UNCLEAR,
+        again_probability=0.05,
+    ),
+    "both order tables put back": RefundScenario(acts=("bank_returns",), puts_back=frozenset({ORDERS, ORDER_REFUNDS})),
+    "the order put back": RefundScenario(acts=("bank_returns",), puts_back=frozenset({ORDERS})),
+    "its refunds put back": RefundScenario(acts=("bank_returns",), puts_back=frozenset({ORDER_REFUNDS})),
+    "the payment put back": RefundScenario(acts=("bank_returns",), puts_back=frozenset({PAYMENTS})),
+}
+"""Each of them once."""
 
 Break = Callable[["RefundWorld"], None]
 
@@ -81,179 +125,389 @@ Break = Callable[["RefundWorld"], None]
 class RefundWorld(World):
     """A schedule of one paid order's refunds."""
 
-    STEPS_MAX: ClassVar[int] = 10_000
-    """A refund whose key is spent is looked up for a day."""
+    STEPS_MAX: ClassVar[int] = 50_000
     ZOMBIE_SECONDS: ClassVar[int] = WORKER_LIVES_SECONDS
     scenario: RefundScenario
 
     def __post_init__(self) -> None:
+        self.writes: list[tuple[str, RowKey, Item]] = []
+        """Every version of every item, oldest first."""
+        self.bodies: list[str] = []
+        self.amounts: dict[str, int | None] = {}
+        """What was requested under each idempotency key."""
+        self.refused: set[str] = set()
+        """The refunds of which was told that Stripe has refused them."""
+        self.by_hand: set[str] = set()
+        """The refunds that a person has made in our name."""
+        self.is_put_back = False
+        self.seen: tuple[int, ...] = ()
+        mutate, self.mutate = self.mutate, lambda _: None
         super().__post_init__()
-        self.dynamodb.tables[PAYMENTS] = {(ORDER_ID,): paid()}
-        charged(self.stripe)
+        self.dynamodb.keys = {**self.dynamodb.keys, ORDER_REFUNDS: ("order_id", "refund_id"), ORDERS_STATE: ("name",)}
+        self.dynamodb.indexes = {**self.dynamodb.indexes, ORDER_REFUNDS: {"waiting": ("waiting_shard", "requested_at")}}
         self.stripe.engine.behavior.stores_refused_refunds = self.choices.happens(0.5)
-        self.charges_seen = len(self.stripe.charges)
-        self.events_sent = len(self.stripe.events)
-        self.clients = [client_of(self.stripe, account=account) for account in (0, 1)]
-        self.refunds = [requested(number, amount) for number, amount in enumerate(AMOUNTS_MINOR)]
-        self.said: dict[str, RefundState] = {}
-        self.said_failed: set[str] = set()
-        self.spent: set[str] = set()
-        # What mutants break.
-        self.gateway: type[StripeGateway] = StripeGateway
+        self.stripe.lag_seconds = self.scenario.lag_seconds
+        charged(self.stripe)
+        self.charges_seen, self.unsent = len(self.stripe.charges), len(self.stripe.events)
+        self.acknowledged.update(each["id"] for each in self.stripe.events)
+        paid_at = to_item({"finalized_at": T0 - DAY})
+        for table, item in ((PAYMENTS, paid() | paid_at), (ORDERS, _paid_order())):
+            self.dynamodb.tables[table] = {(ORDER_ID,): item}
+            self.writes.append((table, (ORDER_ID,), item))
+        client: Any = self.dynamodb
+        self.order_store = OrderStore(client, ORDERS)
+        self.refund_store: OrderRefundStore = OrderRefundStore(client, ORDER_REFUNDS, ORDERS)
+        self.service.publish = self._publish
+        mutate(self)
         self.consumer = Consumer(
-            model=RefundRequestedEvent,
-            handle=self._make_refund,
+            model=_MESSAGE,
+            handle=self._handle,
             queue=self,  # type: ignore[arg-type]  # World's change_visibility and dead_letter.
             logger=SILENT,
             count=self.met,
             jitter=lambda: 0.5,
         )
 
-    @property
-    def rows(self) -> dict[RowKey, Item]:
-        """The Refunds table."""
-        return self.dynamodb.tables.setdefault(REFUNDS, {})
+    # ------------------------------------------------------------ the two services
 
-    def _make_refund(self, event: RefundRequestedEvent) -> Disposition:
-        """A delivery, through a client of the account that the API key is of when it begins."""
-        gateway = self.gateway(self.clients[self.stripe.account])
-        return refund_charge(event, refund_tools_of(self.service.store, gateway, self.clock, count=self.met))
+    def _handle(self, event: Any) -> Disposition:
+        assert self.current
+        if isinstance(event, PaymentOutcomeEvent):
+            return update_order(event, orders=self.order_store, logger=SILENT, count=self.met)
+        if isinstance(event, RefundOutcomeEvent):
+            given: dict[str, Any] = {"orders": self.order_store, "refunds": self.refund_store}
+            try:
+                return update_refund(event, **given, logger=SILENT, count=self.met)
+            except NoSuchRefund:
+                if self.faults_on or not self.is_put_back:
+                    raise
+                return Done()  # It ends in the DLQ: the order service has lost the refund.
+        age_seconds, found = self.clock() - event.data.requested_at.timestamp(), self.service.refund(event)
+        if isinstance(found, BackOff) and age_seconds >= HOUR and not self.current.has_alarmed:
+            self.broken = "a refund waits for more than an hour, and nobody knows"
+        return found
 
-    def _stripe_sends(self, probability: float) -> bool:
-        """Each event as soon as it is there, once or several times."""
-        new = self.stripe.events[self.events_sent :]
-        for event in new:
-            for _ in range(1 + self.choices.pick(3)):
-                self.send_webhook(event)
-        self.events_sent += len(new)
-        return bool(new)
+    def _publish(self, event: Any) -> None:
+        """SNS, for the payment service."""
+        self.pause("sns Publish")
+        if self.fault("sns Publish", ("refused",)):
+            raise ReleaseLease("SNS does not accept it")
+        told = event.data
+        if told.stripe_refund_id is None:
+            self.refused.add(told.refund_id)
+        self._note(f"told: {told.refund_id[-4:]} {event.type}, {told.amount_refunded_minor} at {told.revision - T0}")
+        self._send(event.model_dump_json())
+        self.pause("sns Publish answered")
 
-    def _receive_event(self, event: Mapping[str, Any], report: Callable[[str], None]) -> bool:
-        self.service.refund_gateway = StripeGateway(self.clients[self.stripe.account])
-        return super()._receive_event(event, report)
+    def fault_probability(self, where: str) -> float:
+        return self.scenario.refund_fault_probability if where == "stripe refund" else super().fault_probability(where)
+
+    def change_visibility(self, delivery: Delivery, seconds: int) -> None:
+        """A message that waits for a day is delivered less often than in truth: each delivery takes time here, too."""
+        super().change_visibility(delivery, seconds * (1 if delivery.receive_count < 8 else 8))
+
+    def _send(self, body: str, *, later_seconds: int = 0) -> None:
+        self.bodies.append(body)
+        super()._send(body, later_seconds=later_seconds)
 
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
-        if table != REFUNDS or new is None:
+        """The tables' streams: a record is published in any order, and a refund's request may be lost."""
+        if new is None or table not in (ORDERS, ORDER_REFUNDS, PAYMENTS):
             return
-        refund_id, state = new["refund_id"]["S"], RefundState(new["state"]["S"])
-        if old is not None:
-            self.versions.setdefault((ORDER_ID, refund_id), []).append(old)
-        if state is not RefundState.PENDING:
-            self.said[refund_id] = state
-        if "sending_stopped_at" in new:
-            self.spent.add(refund_id)
-        if state is RefundState.FAILED:
-            self.said_failed.add(refund_id)
-        self._note(f"{self.current and self.current.name} writes {refund_id[-1]}: {state}")
+        key = tuple(new[name]["S"] for name in self.dynamodb.keys[table])
+        self.writes.append((table, key, dict(new)))
+        event: Any = None
+        if table == PAYMENTS:
+            event = payment_outcome_from_item(new)
+            self._note(f"the payment's row: {event.data.amount_refunded_minor} at {event.data.revision - T0}")
+        elif table == ORDERS:
+            self._note(f"the order: {[_number(new, each) for each in _SUMS]}")
+        else:
+            event = refund_requested_from_item(new)
+            self._note(f"{key[1][-4:]}: {new['amount_minor']['N']} {new['status']['S']}")
+            disputed = self._order.get("dispute_status", {}).get("S")
+            if old is None and disputed and not is_refundable_despite(disputed):
+                self.broken = "a refund of a disputed payment was accepted"
+            if old is None and not self.is_put_back and self._is_quiet() and self._owed() > AMOUNT_MINOR:
+                self.broken = "more was accepted than Stripe had left"
+            if event and self.faults_on and self.choices.happens(0.1):
+                self._note("its record is lost", fault="record lost")
+                event = None
+        if event is not None:
+            self._send(event.model_dump_json())
+
+    def ask(self) -> None:
+        """POST refunds, under a new key or one that was used."""
+        number = self.choices.pick(min(len(self.amounts) + 1, _REQUESTS_MAX))
+        key = f"key {number}"
+        amount = _AMOUNTS_MINOR[self.choices.pick(3 if self.scenario.puts_back else 4)]
+        wanted = RefundRequest(amount=self.amounts.setdefault(key, amount))
+        deps: Any = SimpleNamespace(find_order=self.find_order, refunds=self.refund_store)
+
+        def run() -> None:
+            now = datetime.fromtimestamp(self.clock(), UTC)
+            try:
+                request_refund(deps, ORDER_ID, wanted, key, requested_by="s", correlation_id="c", now=now)
+            except Problem as refused:
+                self.met(f"refund: {refused.kind}")
+
+        self._run(f"POST {number}", run)
+
+    def find_order(self, order_id: str) -> Any:
+        return self.order_store.find(order_id)
+
+    def republish(self) -> None:
+        client: Any = self.dynamodb
+        topic: Any = SimpleNamespace(publish=self._publish_again)
+        republisher = Republisher(
+            sources=[waiting_refunds(client, ORDER_REFUNDS)],
+            topic=topic,
+            checkpoints=CheckpointStore(client, ORDERS_STATE, RepublishCheckpoint),
+            clock=self.clock,
+            logger=SILENT,
+            count=self.met,
+            parallel=one_after_another,
+        )
+        self._run("republish", lambda: republisher.run(lambda: True))
+
+    def _publish_again(self, events: Sequence[Event]) -> list[Any]:
+        for event in events:
+            self._send(event.model_dump_json())
+        return []
+
+    def _run(self, name: str, run: Callable[[], object]) -> None:
+        def tried() -> None:
+            try:
+                run()
+            except Exception as error:
+                self.met(f"{name.split()[0]}: {type(error).__name__}")
+
+        self.made += 1
+        self.start(f"{name} {self.made}", tried, RECONCILE_BOUNDS)
 
     # ------------------------------------------------------------ the schedule
 
     def run(self) -> None:
         """Deliver with faults, then without, until all is idle; raises Violation when an invariant breaks."""
-        for event in self.refunds:
-            for _ in range(self.scenario.copies):
-                self.send(event)
+        self.ask()
+        self.ask()
         self.run_until_idle()
         for _ in range(self.scenario.redeliveries):
             self.pass_time(self.one_of(self.scenario.waits_seconds))
-            self.send(self.refunds[self.choices.pick(len(self.refunds))])
+            for act in (self.ask, self.republish, self.reconcile, self.come_again):
+                if self.choices.happens(0.5):
+                    act()
             self.run_until_idle()
-        self.faults_on, self.stripe.account = False, 0
-        for _ in range(3):
-            # The order service asks again for what it still waits for; the last 500 is executed.
-            for event in self.refunds:
-                if self.state_of(event) in (None, RefundState.PENDING):
-                    self.send(event)
+        self.faults_on, self.stripe.account, settles_at = False, 0, self.time
+        for _ in range(_ROUNDS_MAX):
             self._send_what_is_not_acknowledged()
-            self.pass_time(2 * DAY)
+            self.republish()
             self.run_until_idle()
-        self._send_what_is_not_acknowledged()
+            if self.time > settles_at + DAY and not self.pending:
+                break
+            self.pass_time(7 * HOUR)
+        self.reconcile()
+        self.run_until_idle()
         self.check_the_end()
-        # The scheduled run reads each event once more, the newest first.
-        for told in reversed(self.stripe.events):
-            self.send_webhook(told)
-            self.run_until_idle()
+        told = [*dict.fromkeys(self.bodies)]
+        while told:  # Each message once more, in any order.
+            self._send(told.pop(self.choices.pick(len(told))))
+        self.run_until_idle()
         self.check_the_end()
-        self.check_the_sum()
+
+    def _stripe_sends(self, probability: float) -> bool:
+        """Its events, in any order, late and repeated; when nothing else is left to do, all of them."""
+        if self.unsent < len(self.stripe.events) and self.choices.happens(max(probability, 0.3)):
+            self.send_webhook(self.stripe.events[self.unsent])
+            self.unsent += 1
+            return True
+        return super()._stripe_sends(probability / 4) if self.faults_on else False
 
     def _let_others_act(self) -> None:
         super()._let_others_act()
-        scenario = self.scenario
-        if self.choices.happens(scenario.pause_probability):
+        happens, scenario = self.choices.happens, self.scenario
+        acts = {self.ask: 0.02, self.republish: 0.01, self.come_again: scenario.again_probability}
+        for act, probability in acts.items():
+            if happens(probability):
+                act()
+        if scenario.acts and len(self.stripe.events) < _EVENTS_MAX and happens(scenario.acts_probability):
+            getattr(self, scenario.acts[self.choices.pick(len(scenario.acts))])()
+        if scenario.puts_back and not self.is_put_back and happens(0.01):
+            self.put_back()
+        if happens(0.01):
             seconds = self.one_of(scenario.pauses_seconds)
-            while self.workers and seconds >= WORKER_LIVES_SECONDS:
-                # Nobody lives so long, and no request is under way so long.
-                self._note(
-                    f"{self.workers[0].name} is killed at {self.workers[0].label}", fault="killed at the time-out"
-                )
+            while self.workers and seconds >= WORKER_LIVES_SECONDS:  # Nobody lives so long.
+                self._note(f"{self.workers[0].name} is killed", fault="killed at the time-out")
                 self.crash(self.workers[0])
             self.pass_time(seconds, fault="delay")
-        if len(self.stripe.events) >= _EVENTS_MAX:
-            return
-        if scenario.by_hand and self.choices.happens(0.02):
-            self.stripe.refund_in_dashboard(PAYMENT_INTENT, 500)
+
+    def come_again(self) -> None:
+        """A message is delivered once more, although it was acknowledged."""
+        if self.coverage["late duplicate"] < _AGAIN_MAX and self.bodies:
+            body = self.bodies[self.choices.pick(len(self.bodies))]
+            self._note(f"comes again: {body[:100]}", fault="late duplicate")
+            self._send(body)
+
+    def refund_by_hand(self) -> None:
+        if self.stripe.refund_in_dashboard(PAYMENT_INTENT, (100, 400)[self.choices.pick(2)]):
             self._note("somebody refunds by hand", fault="by hand")
-        made = [each for each in self.stripe.refunds if each.is_live]
-        if scenario.holds and made and self.choices.happens(0.1):
-            reason = (None, "insufficient_funds", "processing")[self.choices.pick(3)]
-            held = made[self.choices.pick(len(made))]
-            self._note(f"{held.id} is pending: {reason}", fault="held")
-            self.stripe.hold_refund(held, reason)
-        if made and (scenario.banks_return or scenario.by_hand) and self.choices.happens(0.02):
+
+    def refund_in_our_name(self) -> None:
+        """A person makes what still waits."""
+        for refund_id, amount in [*self.pending.items()][:1]:
+            if not self.live(refund_id):
+                self.by_hand.add(refund_id)
+                self._note(f"somebody makes {refund_id[-4:]} by hand", fault="by hand, in our name")
+                self.stripe.refund_in_dashboard(PAYMENT_INTENT, amount, refund_id=refund_id)
+
+    def bank_returns(self) -> None:
+        if made := [each for each in self.stripe.refunds if each.is_live]:
             returned = made[self.choices.pick(len(made))]
             self._note(f"the bank returns {returned.id}", fault="bank returns")
             self.stripe.return_refund(returned)
 
-    def _put_back(self, key: RowKey, number: int) -> None:
-        self.rows[key] = self.versions[key][number]
+    def hold(self) -> None:
+        if made := [each for each in self.stripe.refunds if each.is_live]:
+            held, reason = made[self.choices.pick(len(made))], (None, "insufficient_funds")[self.choices.pick(2)]
+            self._note(f"{held.id} is pending: {reason}", fault="held")
+            self.stripe.hold_refund(held, reason)
 
-    def _is_elsewhere(self, key: RowKey) -> bool:
-        return False
+    def dispute(self) -> None:
+        self._dispute_is(DISPUTES[self.choices.pick(len(DISPUTES))])
+
+    def fight(self) -> None:
+        """A dispute is opened, or won."""
+        self._dispute_is("won" if self._blocks() else "needs_response")
+
+    def _dispute_is(self, status: str) -> None:
+        self._note(f"the dispute is {status}", fault="disputed")
+        self.stripe.dispute_is(PAYMENT_INTENT, status)
+
+    def put_back(self) -> None:
+        """As the runbook says: nothing runs until `ops restore rows` has ended, longer than clocks differ."""
+        until, tables = 2 + self.choices.pick(len(self.writes) - 1), self.scenario.puts_back
+        for worker in list(self.workers):
+            self.crash(worker)
+        was = {(table, key): item for table, key, item in self.writes[:until] if table in tables}
+        self.pass_time(HOUR)
+        self._note(f"{sorted(tables)} are put back to write {until} of {len(self.writes)}", fault="put back")
+        self.is_put_back = True
+        for table in tables:
+            self.dynamodb.tables[table] = {key: item for (of, key), item in was.items() if of == table}
+        faults, self.faults_on = self.faults_on, False
+        worker = self.start("operator", self._restore, OPERATOR_BOUNDS)
+        while worker in self.workers:
+            self._resume(worker)
+        self.faults_on = faults
+
+    def _restore(self) -> None:
+        tools, refunds = self.service.tools(OPERATOR_BOUNDS), self.refund_store
+        item = lambda _, order_id, refund_id: self.refunds.get((order_id, refund_id))  # noqa: E731
+        stack: Any = SimpleNamespace(stripe=self.service.stripe.client, item=item)
+        mending = Mending(stack, tools, is_dry_run=False)
+        found = [*mending.row(ORDER_ID, [retrieve(PAYMENT_INTENT, tools)]), *mending.refunds(0)]
+        emit_page(tools.payments, self.order_store, after=None, now=tools.now(), tools=tools, refunds=refunds)
+        self.service.read_events_again(T0 - DAY)
+        self._note(f"restored: {[each.what for each in found]}")
 
     # ------------------------------------------------------------ invariants
 
-    def state_of(self, event: RefundRequestedEvent) -> RefundState | None:
-        row = self.rows.get((ORDER_ID, event.data.refund_id))
-        return RefundState(row["state"]["S"]) if row else None
+    @property
+    def refunds(self) -> dict[RowKey, Item]:
+        """The OrderRefunds table."""
+        return self.dynamodb.tables.setdefault(ORDER_REFUNDS, {})
+
+    def live(self, refund_id: str) -> list[Refund]:
+        return [each for each in self.stripe.refunds if each.is_live and each.metadata.get("refund_id") == refund_id]
+
+    def _blocks(self) -> bool:
+        """Whether a dispute of the payment is open or lost."""
+        return any(not is_refundable_despite(each.status) for each in self.stripe.disputes)
+
+    def _is_quiet(self) -> bool:
+        """Whether the order service has been told all that Stripe shows."""
+        on_its_way = any("refund.requested" not in each.body for each in self.queue)
+        works = any(each.message is None and not each.name.startswith("POST") for each in self.workers)
+        return not (on_its_way or works) and all(each["id"] in self.acknowledged for each in self.stripe.events)
 
     def check(self) -> None:
-        """Never more than was asked for, and never any of what is said to have failed."""
+        """Each refund once, none that was refused, and never more accepted than was paid."""
         super().check()
-        replayed = max(self.stripe.refusals_replayed.values(), default=0)
-        is_again_and_again = replayed > _REFUSALS_REPLAYED_MAX + sum(self.coverage[each] for each in _CRASHES)
-        # A row that was lost begins with its first key again, and an old refund uses only that one.
-        if is_again_and_again and not self.lost and self.time < T0 + 20 * HOUR:
-            raise Violation("a stored refusal is sent for again and again", self.timeline)
-        for event in self.refunds:
-            made = live(self.stripe, event.data.refund_id)
-            if sum(each.amount for each in made) > event.data.amount_minor:
+        queues: Any = self.stripe.events, self.writes, self.queue, self.workers, self.refused, self.acknowledged
+        seen, self.seen = self.seen, tuple(map(len, queues))
+        if seen == self.seen:
+            return
+        made = [each for each in self.stripe.refunds if each.is_live]
+        ours = [each.metadata.get("refund_id") for each in made]
+        for refund_id in {*ours} - {None, *self.by_hand}:
+            if ours.count(refund_id) > 1:
                 raise Violation("refunded twice", self.timeline)
-            if made and event.data.refund_id in self.said_failed:
-                raise Violation("said to be FAILED, and refunded", self.timeline)
+            if refund_id in self.refused:
+                raise Violation("told to be refused, and refunded", self.timeline)
+        told = [each for each in made if each.metadata.get("refund_id") not in {None, *self.pending, *self.by_hand}]
+        accepted = sum(self.pending.values()) + sum(each.amount for each in told)
+        left = max(0, AMOUNT_MINOR - sum(_number(self._order, each) for each in _SUMS))
+        if left + accepted > AMOUNT_MINOR and not self.is_put_back:
+            raise Violation(f"{left} is left, which was accepted before", self.timeline)
+        if left > max(0, AMOUNT_MINOR - self._owed()) and self._is_quiet():
+            raise Violation(f"{left} is left for the order, and less at Stripe", self.timeline)
 
-    def check_the_sum(self) -> None:
-        """The payment's row has the sum that Stripe shows, and each refund's row why it is pending."""
-        shown = int(self.dynamodb.tables[PAYMENTS][ORDER_ID,].get("amount_refunded_minor", {"N": "0"})["N"])
-        if shown != self.stripe.refunded(PAYMENT_INTENT):
-            raise Violation(f"the payment's row says that {shown} is refunded", self.timeline)
-        for (_, refund_id), row in self.rows.items():
-            reasons = [each.pending_reason for each in live(self.stripe, refund_id)]
-            is_made = row["state"]["S"] == RefundState.SUCCEEDED
-            if is_made and [row.get("pending_reason", {}).get("S")] != reasons:
-                raise Violation(f"{refund_id} is pending for {reasons}, and its row says otherwise", self.timeline)
+    @property
+    def pending(self) -> dict[str, int]:
+        """The amount of each refund that waits."""
+        items = {key[1]: item for key, item in self.refunds.items() if item["status"]["S"] == RefundState.PENDING}
+        return {refund_id: _number(item, "amount_minor") for refund_id, item in items.items()}
+
+    def _owed(self) -> int:
+        """What Stripe has refunded, and what it still has to."""
+        waits = sum(amount for refund_id, amount in self.pending.items() if not self.live(refund_id))
+        return self.stripe.refunded(PAYMENT_INTENT) + waits
+
+    @property
+    def _order(self) -> Item:
+        return self.dynamodb.tables[ORDERS][ORDER_ID,]
 
     def check_the_end(self) -> None:
-        for event in self.refunds:
-            refund_id, state = event.data.refund_id, self.state_of(event) or self.said.get(event.data.refund_id)
-            amounts = [each.amount for each in live(self.stripe, refund_id)]
-            self.coverage[f"ended: {state}"] += 1
-            if state in (None, RefundState.PENDING):
-                raise Violation(f"{refund_id} is stuck", self.timeline)
-            if state is RefundState.SUCCEEDED and amounts != [event.data.amount_minor]:
-                raise Violation(f"{refund_id} is said to have SUCCEEDED, with {amounts} at Stripe", self.timeline)
-            excused = self.scenario.by_hand or refund_id in self.spent
-            if state is RefundState.NEEDS_REVIEW and not excused:
-                raise Violation(f"{refund_id} needs review for nothing", self.timeline)
-            made = any(each.metadata.get("refund_id") == refund_id for each in self.stripe.refunds)
-            if state is RefundState.FAILED and not made and not self.scenario.by_hand:
-                raise Violation(f"{refund_id} FAILED for nothing", self.timeline)
+        """The order says what Stripe shows, and nothing waits."""
+        self.check()
+        row = self.dynamodb.tables[PAYMENTS][ORDER_ID,]
+        refunded, disputes = self.stripe.refunded(PAYMENT_INTENT), [each.status for each in self.stripe.disputes[::-1]]
+        dispute = min(disputes, key=lambda each: Dispute("", each).took_nothing, default=None)
+        ends: dict[str, tuple[Any, Any]] = {
+            "the row's total": (_number(row, "amount_refunded_minor"), refunded),
+            "the order's total": (_number(self._order, "stripe_refunded_minor"), refunded),
+            "the order's pending sum": (_number(self._order, "pending_refunds_minor"), 0),
+            "the order's dispute": (self._order.get("dispute_status", {}).get("S"), dispute),
+        }
+        for (_, refund_id), item in self.refunds.items():
+            told = (item["status"]["S"], "stripe_refund_id" in item, item.get("pending_reason", {}).get("S"))
+            made = [each for each in self.stripe.refunds if each.metadata.get("refund_id") == refund_id]
+            live = [each for each in made if each.is_live]
+            state = RefundState.SUCCEEDED if live else RefundState.FAILED
+            if refund_id not in self.by_hand or len(made) < 2:
+                ends[refund_id[-4:]] = told, (state, bool(made), live[0].pending_reason if live else None)
+            self.met(f"ended: {state}{' at Stripe' if made and not live else ''}")
+        for name, (says, shown) in ends.items():
+            if says != shown:
+                raise Violation(f"{name} is {says} in the end, and at Stripe {shown}", self.timeline)
+
+
+_SUMS = ("stripe_refunded_minor", "pending_refunds_minor")
+
+
+def _number(item: Item, name: str) -> int:
+    return int(item.get(name, {"N": "0"})["N"])
+
+
+def _paid_order() -> Item:
+    placed = order().model_dump(exclude={"placed_at"})
+    at = datetime.fromtimestamp(T0 - DAY, UTC).isoformat()
+    times = {"placed_at": at, "waiting_since": at, "paid_at": at}
+    more = {"fingerprint": "f", "correlation_id": "c", "status": "PAID", "paid_attempt": 1, "payment_revision": 3}
+    return to_item({**placed, **times, **more})
+
+
+def refund_world(seed: int, number: int, mutate: Break = lambda world: None, *, of: str | None = None) -> RefundWorld:
+    """The schedule of this number, of one scenario or of all in turn."""
+    names = [of] if of else list(SCENARIOS)
+    return RefundWorld(SCENARIOS[names[number % len(names)]], SeededChoices(seed * 1_000_003 + number), mutate)

@@ -1,7 +1,7 @@
 """The seams between the two services: one order, its payment, and the events between them, from choices.
 
 The code that runs is the deployed code: the API's writes, the mapping of publish_events, charge_order, update_order,
-republish, reconcile, `ops restore outcomes` and `ops release`, over DynamoDB in memory and Stripe in process. Each
+republish, reconcile, `ops restore rows` and `ops release`, over DynamoDB in memory and Stripe in process. Each
 delivery runs as a whole; world.py interleaves them. Faults lie in between: events are lost, late and repeated; either
 service's item is lost, or is an older version of itself; the client uses its key again, for the same cart or another.
 """
@@ -343,7 +343,7 @@ class SeamWorld(BaseWorld):
     def put_back(self, table: str, number: int) -> None:
         """As a restore does it: the older version is there instead, and its stream says so, or not."""
         item = self.versions[table][number]
-        # As `ops restore rows` writes it.
+        # As `ops restore copy` writes it.
         self.dynamodb.tables.setdefault(table, {})[ORDER_ID,] = {
             each: item[each] for each in item if each != "released_at"
         }
@@ -409,7 +409,7 @@ class SeamWorld(BaseWorld):
         self.let_jobs_run(_ROUNDS_MAX)
 
     def restore(self) -> None:
-        """`ops restore outcomes`."""
+        """`ops restore rows`."""
         self.service.read_events_again(T0)
         page, _ = self.emit_page(self.payments, self.orders, after=None, now=self.clock())
         result = page[0][1] if page else "nothing"

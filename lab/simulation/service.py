@@ -9,15 +9,15 @@ from typing import Any
 
 from charge_order.app import ORDER_EVENT, handle
 from get_payment.payment import PaymentView, intent_to_confirm
-from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEvent
+from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
+from onecharge.payments.refund import refund, tell_later_word
 from onecharge.payments.stripe_events import NewestReceived, Received, ReconcileCheckpoint, StripeEvent, parse_event
-from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.sync import OUTAGES, sync
-from onecharge.payments.sync_refund import sync_refund
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import CheckpointStore
@@ -31,7 +31,7 @@ from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.builders import BOUNDS, PAYMENTS, PAYMENTS_STATE, SHOP, TABLES
 from tests.shop.dynamodb import Item, MemoryDynamoDB
 from tests.shop.stripe import SdkObject
-from tests.shop.tools import refund_tools_of, tools_of
+from tests.shop.tools import tools_of
 from tests.support.silent import SILENT
 
 RECONCILE_BOUNDS = TimeBounds.of(240)
@@ -140,7 +140,7 @@ class SimulatedPayments:
         self.bounds = BOUNDS
         self.store = PaymentStore(dynamodb, PAYMENTS)
         self.stripe = PaymentIntents(stripe_client, SHOP)
-        self.refund_gateway = StripeGateway(stripe_client)
+        self.publish: Callable[[Event], None] = SILENT
         self.replaced: dict[Callable[..., Any], Callable[..., Any]] = {}
         """The functions that a mutant replaces, wherever they are called, each with its replacement."""
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
@@ -149,6 +149,10 @@ class SimulatedPayments:
     def handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
         """A delivery: of the order, or of the order service's request to cancel it."""
         return self.acknowledge(handle(event, self.tools(self.bounds)))
+
+    def refund(self, event: RefundRequestedEvent) -> Disposition:
+        """A delivery of a refund's request."""
+        return refund(event, self.tools(self.bounds))
 
     def client_secret(self, event: OrderPlacedEvent) -> str | None:
         """The client secret for the customer's page; None if nothing waits for the customer."""
@@ -168,10 +172,10 @@ class SimulatedPayments:
         return True
 
     def _apply(self, event: StripeEvent, report: Callable[[str], None]) -> None:
-        order_id = sync(event, self.tools(WEBHOOK_BOUNDS, report))
+        tools = self.tools(WEBHOOK_BOUNDS, report)
+        order_id = sync(event, tools)
         if order_id is not None and event.refund is not None:
-            tools = refund_tools_of(self.store, self.refund_gateway, self.clock, bounds=WEBHOOK_BOUNDS, count=report)
-            sync_refund(order_id, event, event.refund, tools)
+            tell_later_word(order_id, event, tools)
 
     def reconcile(self, report: Callable[[str], None], seconds_left: Callable[[], float]) -> None:
         """One scheduled run of the reconciler."""
@@ -198,7 +202,8 @@ class SimulatedPayments:
         return Release(self.store, orders, replace(self.stripe, client=stripe_client), is_dry_run=False)
 
     def tools(self, bounds: TimeBounds, report: Callable[[str], None] = SILENT) -> Tools:
-        return tools_of(self.store, self.stripe, self.clock, logger=self.logger, count=report, bounds=bounds)
+        given: dict[str, Any] = {"logger": self.logger, "count": report, "bounds": bounds, "publish": self.publish}
+        return tools_of(self.store, self.stripe, self.clock, **given)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rules import CREATE_SECONDS
 from onecharge.payments.payment_intents import description_of
-from onecharge.payments.rows import Payment
+from onecharge.payments.rows import Dispute, Payment
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import Consumer, Disposition
@@ -80,7 +80,7 @@ _CLOCKS_SECONDS = 80 * 60
 """How far two workers' clocks differ at most."""
 _ONLY_LATE = ("drop before", "drop after", "time-out", "503", "429", "429 lock_timeout", "401", "502", "424")
 """Faults that no key replays as a failure."""
-_DISPUTES = ("warning_needs_response", "needs_response", "under_review", "lost", "appeal_needs_response", "won")
+DISPUTES = ("warning_needs_response", "needs_response", "under_review", "lost", "appeal_needs_response", "won")
 _OPERATOR_STOPS = (Problem, stripe.StripeError, BotoCoreError, ClientError)
 
 
@@ -115,6 +115,7 @@ class Schedule(Protocol):
 
     steps: int
     coverage: Counter[str]
+    timeline: list[tuple[int, str]]
     unusual: list[str]
     """What happened out of the ordinary: faults, crashes, days that pass."""
 
@@ -257,11 +258,14 @@ class BaseWorld:
         return self.time
 
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
-        if not (self.faults_on and self.choices.happens(self.scenario.fault_probability)):
+        if not (self.faults_on and self.choices.happens(self.fault_probability(where))):
             return None
         kind = kinds[self.choices.pick(len(kinds))]
         self._note(f"{where}: {kind}", fault=f"{where}: {kind}")
         return kind
+
+    def fault_probability(self, where: str) -> float:
+        return float(self.scenario.fault_probability)
 
     def happens(self, what: str) -> bool:
         happens = self.choices.happens(0.7)
@@ -842,7 +846,7 @@ class World(BaseWorld):
 
     def _dispute(self, intent: PaymentIntent) -> None:
         if intent.latest_charge and intent.status == "succeeded":
-            status = _DISPUTES[self.choices.pick(len(_DISPUTES))]
+            status = DISPUTES[self.choices.pick(len(DISPUTES))]
             self._note(f"the dispute of {intent.id} is {status}", fault="disputed")
             self.stripe.dispute_is(intent.id, status, number=self.choices.pick(2))
 
@@ -1125,7 +1129,7 @@ class World(BaseWorld):
             raise Violation(differs, self.timeline)
 
     def _what_followed(self, key: RowKey) -> str:
-        """How a paid row differs from Stripe's refunds and its newest dispute; "" if it does not."""
+        """How a paid row differs from Stripe's refunds and its dispute; "" if it does not."""
         item = self.rows[key]
         named = RowView.of(item).payment_intent_id or ""
         # The events of a charge keep the metadata that it was made with.
@@ -1137,7 +1141,8 @@ class World(BaseWorld):
             return f"the row says that {shown} is refunded of {named}, and Stripe {refunded}"
         disputes = [(each.id, each.status) for each in self.stripe.disputes if each.charge.payment_intent == named]
         told = (item.get("dispute_id", {}).get("S"), item.get("dispute_status", {}).get("S"))
-        newest = disputes[-1] if disputes else (None, None)
+        # The newest, rather one that takes or took money (PaymentIntents.newest_dispute).
+        newest = min(disputes[::-1], key=lambda each: Dispute(*each).took_nothing, default=(None, None))
         return "" if told == newest else f"the row says {told} of the dispute of {named}, and Stripe {newest}"
 
 

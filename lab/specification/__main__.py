@@ -1,26 +1,17 @@
-"""`make specification`: explores the protocol within its bounds, leaves out each rule, and prints what it finds."""
+"""`make specification`: explores charges and refunds within bounds, leaves out each rule, and prints what it finds."""
 
 import sys
 from collections.abc import Iterator
 
 from lab.processes import pool as pool_of
-from lab.specification.bounds import GATE, MUTANTS, NIGHTLY, NOT_NEEDED
-from lab.specification.explore import Exploration, explore
-from lab.specification.world import Left
+from lab.specification.bounds import GATE, MUTANTS, NIGHTLY, NOT_NEEDED, Job, described, explored
+from lab.specification.explore import Exploration
 from local.arguments import Arguments, at_least, until_stopped
-
-Job = tuple[str, Left]
-
-
-def described(left: Left) -> str:
-    """The bounds, without those that are as usual."""
-    usual = Left()._asdict()
-    return ", ".join(f"{name}={value}" for name, value in left._asdict().items() if value != usual[name]) or "-"
 
 
 def _run(job: Job) -> tuple[Job, Exploration]:
     rule, left = job
-    return job, explore(left, frozenset({rule} if rule else ()))
+    return job, explored(left, rule)
 
 
 def _explored(title: str, jobs: list[Job], processes: int) -> Iterator[Exploration]:
@@ -34,16 +25,16 @@ def _explored(title: str, jobs: list[Job], processes: int) -> Iterator[Explorati
 
 
 def main() -> int:
-    """0 if the protocol holds, and each rule that the promise needs is missed."""
+    """0 if the promises hold, and each rule that the promise needs is missed."""
     parser = Arguments(prog="make specification", description=__doc__)
     parser.add_argument("--processes", type=at_least(1, "--processes"), default=2)
     processes, wrong = parser.parse_args().processes, 0
     for found in _explored("Every state:", [("", left) for left in GATE + NIGHTLY], processes):
         wrong += bool(found.violation)
         print(*(f"      {label}" for label in found.timeline), sep="\n", end="\n" if found.timeline else "")
-    for found in _explored("A rule left out, which has to be noticed:", list(MUTANTS.items()), processes):
+    for found in _explored("A rule left out, which has to be noticed:", MUTANTS, processes):
         wrong += not found.violation
-    for found in _explored("A rule left out that the money does not need:", list(NOT_NEEDED.items()), processes):
+    for found in _explored("A rule left out that the money does not need:", NOT_NEEDED, processes):
         wrong += bool(found.violation)
     return min(wrong, 1)
 

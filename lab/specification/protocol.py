@@ -9,12 +9,14 @@ this is noticed; read past it.
 
 from collections.abc import Callable, Iterator
 
+from lab.specification.explore import Rules
 from lab.specification.world import (
     FINAL,
     FRESH,
     KEYS,
     OPEN,
     Intent,
+    Left,
     Row,
     State,
     Step,
@@ -24,12 +26,20 @@ from lab.specification.world import (
     with_intent,
     with_row,
 )
+from lab.specification.world import violation as violation
 
-Rules = frozenset[str]
+INTENTS = 4
+"""PaymentIntents of one order; nothing follows a state with more."""
+
+
+def first(left: Left) -> State:
+    return State(left, workers=tuple(map(Worker, left.messages)))
 
 
 def steps(s: State, broken: Rules) -> Iterator[Step]:
     """Everything that can happen next."""
+    if len(s.intents) == INTENTS:
+        return
     yield from by_itself(s, broken)
     yield from sync(s)
     yield from release(s, broken)
@@ -233,3 +243,17 @@ def release(s: State, broken: Rules) -> Iterator[Step]:
 
 
 STATUSES = (*OPEN, "processing", "succeeded", "canceled")
+
+
+def is_end(s: State) -> bool:
+    """Settled: told, and nobody at work; or held, with an alarm and a command. A bound that is reached counts, too."""
+    if len(s.intents) == INTENTS or is_held(s):
+        return True
+    if any(w.at not in ("waits", "done") for w in s.workers):
+        return False
+    if s.row is None:
+        return bool(s.told)
+    is_told = s.row.state in (*FINAL, "DECLINED") or bool(s.told & {*FINAL, f"DECLINED {s.row.attempt}"})
+    is_last = s.time == s.left.ticks
+    has_no_key = is_last and sum(index < 0 for _, _, index in s.creates) >= KEYS
+    return is_told or has_no_key or (is_last and s.time - max(s.row.released, 0) < FRESH)

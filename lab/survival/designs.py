@@ -1,7 +1,7 @@
 """All designs of the table: those of published_designs.py, and ours."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
@@ -64,7 +64,7 @@ def release(clients: Clients) -> bool:
     payments, orders = PaymentStore(clients.dynamodb, PAYMENTS), OrderStore(clients.dynamodb, ORDERS)
     command = Release(payments, orders, PaymentIntents(clients.stripe, SHOP), is_dry_run=False)
     held = command.held(clients.now())
-    seen = command.look(held)
+    seen = replace(command, has_looked=True).look(held)  # There is one account.
     for row in held:
         command.release(row, seen)
     return bool(held)

@@ -1,11 +1,11 @@
-"""The charge protocol as an executable model: what it promises holds, and each of its rules is needed for that."""
+"""The protocols as executable models: what they promise holds, and each of their rules is needed for that."""
+
+from dataclasses import replace
 
 import pytest
 
-from lab.specification.__main__ import described
-from lab.specification.bounds import GATE, MUTANTS, NIGHTLY, NOT_NEEDED
-from lab.specification.explore import explore
-from lab.specification.world import Left
+from lab.specification import refund
+from lab.specification.bounds import EXAMPLE, GATE, MUTANTS, NIGHTLY, NOT_NEEDED, Bounds, described, explored
 
 STATES_MAX = 2_000_000
 """More than each of these bounds has: a run that is cut short proves nothing, and raises."""
@@ -16,20 +16,47 @@ STATES_MAX = 2_000_000
     [pytest.param(left, id=described(left)) for left in GATE]
     + [pytest.param(left, id=described(left), marks=pytest.mark.nightly) for left in NIGHTLY],
 )
-def test_no_state_breaks_the_promise(left: Left) -> None:
-    """At most one success; what was told is true; from every state an end, or an alarm with a command, is reached."""
-    found = explore(left, states_max=STATES_MAX)
+def test_no_state_breaks_the_promise(left: Bounds) -> None:
+    """Nothing is charged or refunded twice; what was told is true; from every state an end, or an alarm, is reached."""
+    found = explored(left, states_max=STATES_MAX)
     assert not found.violation, found.timeline
 
 
-@pytest.mark.parametrize("rule", MUTANTS)
-def test_a_rule_left_out_is_noticed(rule: str) -> None:
+@pytest.mark.parametrize(("rule", "left"), MUTANTS)
+def test_a_rule_left_out_is_noticed(rule: str, left: Bounds) -> None:
     """A model that cannot fail proves nothing."""
-    assert explore(MUTANTS[rule], frozenset({rule}), states_max=STATES_MAX).violation
+    assert explored(left, rule, states_max=STATES_MAX).violation
 
 
-@pytest.mark.parametrize("rule", NOT_NEEDED)
-def test_a_rule_that_the_money_does_not_need(rule: str) -> None:
+@pytest.mark.parametrize(("rule", "left"), NOT_NEEDED)
+def test_a_rule_that_the_money_does_not_need(rule: str, left: Bounds) -> None:
     """It is known to be there for another reason."""
-    found = explore(NOT_NEEDED[rule], frozenset({rule}), states_max=STATES_MAX)
+    found = explored(left, rule, states_max=STATES_MAX)
     assert not found.violation, found.timeline
+
+
+SENT = ("0 is claimed", "0 is not found", "0 is written as sent", "0 is sent: 500, executed later")
+BY_HAND = {"a refund by hand": 15, "the payment's row is synced": 15, "the total arrives": 8}
+OUTCOME = "the outcome SUCCEEDED of 0 arrives"
+"""Steps, and what is left after each: 2,500 are paid, 1,000 of ours waits."""
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [
+        dict.fromkeys(SENT, 15) | BY_HAND | {"a late request makes 0": 8, "the webhook tells 0": 8, OUTCOME: 8},
+        # The total overtakes the outcome: too little is left for a moment, never too much.
+        BY_HAND
+        | dict.fromkeys((*SENT, "a late request makes 0", "the payment's row"), 8)
+        | {"the total": -2, "the webhook tells 0": -2, OUTCOME: 8},
+    ],
+    ids=["ours waits, then by hand", "by hand, then ours; its total overtakes its outcome"],
+)
+@pytest.mark.parametrize("second", [8, 9])
+def test_what_is_left_at_each_moment(moments: dict[str, int], second: int) -> None:
+    """With 1,000 of ours and 700 by hand 800 are left: a second refund of 800 is accepted, and one of 900 is not."""
+    state = refund.first(replace(EXAMPLE, amounts=(10, second), error=1))
+    for moment, left in moments.items():
+        state = next(after for label, after in refund.steps(state, frozenset()) if label.startswith(moment))
+        accepts = any(label == "1 is requested" for label, _ in refund.steps(state, frozenset()))
+        assert (refund.left_to_refund(state), accepts) == (left, second <= left), moment

@@ -1,309 +1,232 @@
-"""The transactions of refunds, on both DynamoDBs: request, reservation, outcome."""
+"""The transactions of refunds, on both DynamoDBs: request, reservation, outcome. Left is what may still be refunded."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import permutations
-from typing import Any, Self
-from uuid import uuid4
+from itertools import combinations, permutations
+from typing import Any
 
 import pytest
 
 from onecharge.contract.events import EventType
-from onecharge.contract.refunds import (
-    RefundOutcome,
-    RefundOutcomeEvent,
-    RefundOutcomeType,
-    RefundState,
-)
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refund_store import OrderRefundStore
-from onecharge.orders.refunds import REFUND_OUTCOMES, StoredRefund, waits
-from onecharge.orders.schema import StoredOrder
 from onecharge.orders.waiting import WaitingIndex
-from onecharge.runtime.consumer import Done
-from onecharge.runtime.dynamodb import from_item, shard_of, to_item
+from onecharge.runtime.dynamodb import shard_of
 from onecharge.runtime.http_api import Problem
-from orders_api.http import Dependencies
-from orders_api.refund_order import RefundRequest, request_refund
 from republish.waiting import waiting_refunds
 from tests.contract.conftest import Endpoint
-from tests.support.fixed_prices import price_of
-from tests.support.harness import Log, create_table
-from tests.support.one_order import NOW, OneOrder, refused
-from tests.support.silent import SILENT
-from update_order.refunds import NoSuchRefund, RefundConflict, update_refund
+from tests.shop.dynamodb import MemoryDynamoDB
+from tests.support.one_order import NOW, refused
+from tests.support.refunded_order import RefundedOrder
+from update_order.refunds import NoSuchRefund, RefundConflict
 
-
-@dataclass(frozen=True)
-class RefundShop(OneOrder):
-    """One order and its refunds."""
-
-    refunds_table: str = ""
-
-    @classmethod
-    def on(cls, client: Any) -> Self:
-        """The order is paid."""
-        refunds_table = create_table(client, f"order-refunds-{uuid4()}", "OrderRefundsTable")
-        shop = replace(super().on(client), refunds_table=refunds_table)
-        shop.set_status(OrderStatus.PAID)
-        return shop
-
-    @property
-    def refunds(self) -> OrderRefundStore:
-        return OrderRefundStore(self.client, self.refunds_table, self.table)
-
-    def refund(self, amount: int | None, key: str) -> tuple[StoredRefund, bool]:
-        deps = Dependencies(self.orders, self.refunds, "s", {}, price_of, Log().logger, SILENT, lambda: NOW)
-        return request_refund(
-            deps, self.order_id, RefundRequest(amount=amount), key, requested_by="me", correlation_id="c", now=NOW
-        )
-
-    def is_reserved(self, amount: int, order: StoredOrder) -> bool:
-        """Whether this much can be reserved by one who has read the order as it was."""
-        refund = StoredRefund(
-            order_id=self.order_id,
-            refund_id=f"rfd_{uuid4().hex}",
-            attempt=1,
-            amount_minor=amount,
-            currency="EUR",
-            fingerprint="f",
-            requested_at=NOW.isoformat(),
-            correlation_id="c",
-            status=RefundState.PENDING,
-        )
-        return self.refunds.store_and_reserve(refund, order)
-
-    def outcome(
-        self, refund: StoredRefund, event_type: RefundOutcomeType, *, revision: int = 1, reason: str | None = None
-    ) -> bool:
-        """Handle a refund's outcome; returns whether it changed the refund."""
-        self.counted.clear()
-        data = RefundOutcome(
-            order_id=refund.order_id,
-            refund_id=refund.refund_id,
-            attempt=1,
-            amount_minor=refund.amount_minor,
-            currency="EUR",
-            failure_code="charge_disputed" if event_type is EventType.REFUND_FAILED else None,
-            pending_reason=reason,
-            revision=revision,
-            occurred_at=NOW,
-        )
-        event = RefundOutcomeEvent.of(event_type, data, correlation_id="c")
-        done = update_refund(
-            event,
-            orders=self.orders,
-            refunds_table=self.refunds_table,
-            logger=Log().logger,
-            count=self.counted.append,
-        )
-        assert done == Done()
-        return self.counted != ["RefundUpdateIgnored"]
+KINDS = {"refused": 0, "held": 400, "made": 400, "returned": 0}
+"""The outcomes of a refund of 400, in the order in which they may follow each other, each with Stripe's total then."""
+STATES = {"refused": "FAILED", "held": "SUCCEEDED", "made": "SUCCEEDED", "returned": "FAILED"}
+OUTCOMES = [(kind, place, total) for place, (kind, total) in enumerate(KINDS.items(), start=1)]
 
 
 @pytest.fixture
-def shop(dynamodb: Any) -> RefundShop:
-    """A PAID order."""
-    return RefundShop.on(dynamodb)
+def shop(dynamodb: Any) -> RefundedOrder:
+    """A paid order of 2,500."""
+    return RefundedOrder.on(dynamodb)
 
 
-def test_only_a_paid_order_is_refunded(shop: RefundShop) -> None:
-    """Refused before the write, or by the write's condition."""
+# ---------------------------------------------------------------- requests
+
+
+def test_only_a_paid_order_is_refunded(shop: RefundedOrder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused before the write, or by the write's condition: here it was read while it was PAID."""
     paid = shop.order
     shop.set_status(OrderStatus.CANCELED)
     assert refused(lambda: shop.refund(1, "a")) == "not-paid"
-    assert not shop.is_reserved(1, paid)
+    reads = iter([paid])
+    monkeypatch.setattr("orders_api.http.Dependencies.find_order", lambda *_: next(reads, shop.order))
+    assert refused(lambda: shop.refund(1, "a")) == "not-paid"
     assert shop.refunds.of_order(shop.order_id) == []
 
 
-def test_a_concurrent_retry_returns_the_same_refund(shop: RefundShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither finds a refund; the retry's write meets the stored one and returns it, although more is left."""
-    before = shop.order
-    refund, _ = shop.refund(1000, "a")
-    read, find = iter([before]), OrderRefundStore.find
-    found = iter([None])
-    monkeypatch.setattr(Dependencies, "find_order", lambda *_: next(read, shop.order))
-    monkeypatch.setattr(OrderRefundStore, "find", lambda *given: next(found, find(*given)))
-    assert shop.refund(1000, "a") == (refund, False)
-    assert shop.order.reserved_minor == 1000
-
-
-def test_a_failed_refund_releases_its_amount_once(shop: RefundShop) -> None:
-    """However often the event is delivered, and whatever arrives later."""
-    refund, _ = shop.refund(2500, "a")
-    assert [shop.outcome(refund, EventType.REFUND_FAILED) for _ in range(3)] == [True, False, False]
-    assert not shop.outcome(refund, EventType.REFUND_SUCCEEDED)
-    assert shop.order.refunded_minor == 0
-    [shown] = shop.refunds.of_order(shop.order_id)
-    assert shown.status is RefundState.FAILED
-    assert shop.refund(2500, "b")[1]
-
-
-def test_a_failed_refund_that_a_restored_order_does_not_know_releases_nothing(shop: RefundShop) -> None:
-    """The order is as it was before the refund was requested: without a reservation, or with another refund's."""
-    for reserved in (None, 300):
-        refund, _ = shop.refund(400, f"of {reserved}")
-        item = shop.client.get_item(TableName=shop.table, Key={"order_id": {"S": shop.order_id}})["Item"]
-        restored = {name: value for name, value in item.items() if name != "reserved_minor"}
-        shop.client.put_item(TableName=shop.table, Item=restored | to_item({"reserved_minor": reserved}))
-        assert [shop.outcome(refund, EventType.REFUND_FAILED) for _ in range(2)] == [True, False]
-        assert shop.order.reserved_minor == (reserved or 0)
-
-
-def test_a_refund_that_fails_after_success_releases_its_amount_once(shop: RefundShop) -> None:
-    """FAILED with an alarm; refundable again when Stripe's refunded amount has decreased."""
-    refund, _ = shop.refund(2500, "a")
-    assert shop.outcome(refund, EventType.REFUND_SUCCEEDED)
-    shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2500, revision=3)
-    assert shop.outcome(refund, EventType.REFUND_FAILED)
-    assert sorted(shop.counted) == ["Alarm", "RefundReturned", "RefundStatus.FAILED"]
-    assert [shop.outcome(refund, EventType.REFUND_FAILED) for _ in range(3)] == [False] * 3
-    assert not shop.outcome(refund, EventType.REFUND_SUCCEEDED)
-    assert shop.order.refunded_minor == 2500
-    shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=0, revision=4)
-    shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2500, revision=3)
-    [shown] = shop.refunds.of_order(shop.order_id)
-    assert (shown.status, shop.order.refunded_minor) == (RefundState.FAILED, 0)
-    assert shop.refund(None, "b")[0].amount_minor == 2500
-    assert shop.order.refunded_minor == 2500
-
-
-@pytest.mark.parametrize(
-    ("event_type", "status", "left"),
-    [
-        (EventType.REFUND_SUCCEEDED, RefundState.SUCCEEDED, 0),
-        (EventType.REFUND_FAILED, RefundState.FAILED, 2500),
-    ],
-)
-def test_a_refund_in_review_succeeds_or_fails(
-    shop: RefundShop, event_type: RefundOutcomeType, status: RefundState, left: int
-) -> None:
-    """It keeps its reservation until it fails; a failure after review raises no alarm."""
-    refund, _ = shop.refund(2500, "a")
-    assert shop.outcome(refund, EventType.REFUND_NEEDS_REVIEW)
-    assert shop.order.refunded_minor == 2500
-    assert shop.outcome(refund, event_type)
-    assert shop.counted == [f"RefundStatus.{status}"]
-    assert not shop.outcome(refund, EventType.REFUND_NEEDS_REVIEW)
-    assert [each.status for each in shop.refunds.of_order(shop.order_id)] == [status]
-    assert 2500 - shop.order.refunded_minor == left
-
-
-@pytest.mark.parametrize("revisions", list(permutations((3, 4, 5))))
-def test_a_refund_shows_why_stripe_holds_it(shop: RefundShop, revisions: tuple[int, ...]) -> None:
-    """As the newest revision of the refund's row says, in whichever order the events come."""
-    refund, _ = shop.refund(400, "key")
-    reasons = {3: "insufficient_funds", 4: "processing", 5: None}
-    for revision in revisions:
-        shop.outcome(refund, EventType.REFUND_SUCCEEDED, revision=revision, reason=reasons[revision])
-    found = shop.refunds.find(shop.order_id, refund.refund_id)
-    assert found is not None
-    assert (found.status, found.pending_reason) == (RefundState.SUCCEEDED, None)
-
-
-def test_a_refund_that_is_held_says_so(shop: RefundShop) -> None:
-    """Also if it was not at first."""
-    for number, first in enumerate([None, "insufficient_funds"]):
-        refund, _ = shop.refund(100, f"key {number}")
-        for revision, reason in ((3, first), (4, "insufficient_funds")):
-            shop.outcome(refund, EventType.REFUND_SUCCEEDED, revision=revision, reason=reason)
-        found = shop.refunds.find(shop.order_id, refund.refund_id)
-        assert found is not None
-        assert found.pending_reason == "insufficient_funds"
-
-
-def kept(item: Mapping[str, Any]) -> set[str]:
-    """What keeps an item in the index, or lets it expire."""
-    return {"waiting_shard", "expires_at"} & item.keys()
-
-
-def test_each_outcome_puts_a_refund_into_the_index_or_takes_it_out(shop: RefundShop) -> None:
-    """A refund that waits is in the index and is kept, any other one is not and expires: whatever outcome moves it from
-    which status, and whichever of the two attributes it has."""
-    index, seen = WaitingIndex(shop.client, shop.refunds_table, "requested_at"), set()
-
-    def item(refund: StoredRefund) -> dict[str, Any]:
-        key = to_item({"order_id": refund.order_id, "refund_id": refund.refund_id})
-        return from_item(shop.client.get_item(TableName=shop.refunds_table, Key=key, ConsistentRead=True)["Item"])
-
-    for event_type, transition in REFUND_OUTCOMES.items():
-        for origin in transition.origins:
-            left: dict[str, Any]
-            for left in ({}, {"waiting_shard": "0"}, {"expires_at": 1}):
-                refund, _ = shop.refund(1, f"{event_type} {origin} {left}")
-                assert kept(item(refund)) == {"waiting_shard"}
-                stored = {name: value for name, value in item(refund).items() if name != "waiting_shard"}
-                moved = to_item({**stored, "status": origin, **left})
-                shop.client.put_item(TableName=shop.refunds_table, Item=moved)
-                assert shop.outcome(refund, event_type)
-                is_waiting = waits(transition.status)
-                assert kept(item(refund)) == ({"waiting_shard"} if is_waiting else {"expires_at"}), transition
-                entries = [entry["refund_id"] for entry in index.entries(until=NOW.timestamp())]
-                assert (refund.refund_id in entries) == is_waiting
-                seen.add(transition.status)
-    assert seen == {*RefundState} - {RefundState.PENDING}
-
-
-def test_a_refund_leaves_its_order_where_it_was(shop: RefundShop) -> None:
-    """Neither its request, nor its outcome, nor Stripe's total puts the order into the index or keeps it."""
-    shop.clear("waiting_shard")
-    shop.set_status(OrderStatus.PAID, expires_at=7)
-    for event_type in (EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED):
-        refund, _ = shop.refund(100, event_type)
-        assert shop.outcome(refund, event_type, reason="processing")
-    shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=100, revision=3)
-    assert (kept(shop.item), shop.item["expires_at"], shop.item["stripe_refunded_minor"]) == ({"expires_at"}, 7, 100)
-
-
-def test_an_outcome_with_another_amount_is_an_error(shop: RefundShop) -> None:
-    """Neither the refund nor the reservation changes."""
-    refund, _ = shop.refund(1000, "a")
-    for event_type in (EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED):
-        with pytest.raises(RefundConflict):
-            shop.outcome(refund.model_copy(update={"amount_minor": 999}), event_type)
-    assert shop.refunds.of_order(shop.order_id) == [refund]
-    assert shop.order.refunded_minor == 1000
-
-
-def test_an_outcome_of_an_unknown_refund_is_an_error(shop: RefundShop) -> None:
-    """SQS redelivers the message until it is in the DLQ."""
-    refund, _ = shop.refund(1, "a")
-    shop.client.delete_item(
-        TableName=shop.refunds_table,
-        Key=to_item({"order_id": refund.order_id, "refund_id": refund.refund_id}),
-    )
-    for event_type in (EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED):
-        with pytest.raises(NoSuchRefund):
-            shop.outcome(refund, event_type)
-    assert shop.order.reserved_minor == 1
-
-
-def test_concurrent_refunds_never_exceed_the_amount_paid(endpoint: Endpoint) -> None:
-    """20 refunds of 300 each, of 2500: eight are stored, with the retries of the API."""
-    shop = RefundShop.on(endpoint.client())
+def test_concurrent_refunds_never_exceed_what_was_paid(endpoint: Endpoint) -> None:
+    """20 refunds of 300 each, of 2,500: eight are stored, with the retries of the API."""
+    shop = RefundedOrder.on(endpoint.client())
     barrier = threading.Barrier(20)
 
     def refund(number: int) -> bool:
         barrier.wait()
         for _ in range(50):
             try:
-                return shop.refund(300, f"key-{number}")[1]
+                return bool(shop.refund(300, f"key-{number}"))
             except Problem as problem:
-                if problem.kind != "try-again":
-                    return problem.kind != "more-than-is-left"
+                if problem.kind == "more-than-is-left":
+                    return False
         raise AssertionError
 
     with ThreadPoolExecutor(20) as threads:
         made = list(threads.map(refund, range(20)))
-    assert made.count(True) == 8
-    assert shop.order.reserved_minor == 2400
-    assert len(shop.refunds.of_order(shop.order_id)) == 8
+    assert (made.count(True), len(shop.refunds.of_order(shop.order_id)), shop.left) == (8, 8, 100)
 
 
-def test_a_refund_that_waits_is_found(shop: RefundShop) -> None:
+def meanwhile(
+    monkeypatch: pytest.MonkeyPatch, before: Callable[[], object], after: Callable[[], object] = lambda: None
+) -> None:
+    """These happen once: after the order was read and before its refunds are, and after that."""
+    todo, of_order = [(before, after)], OrderRefundStore.of_order
+
+    def interrupted(*given: Any) -> Any:
+        first, then = todo.pop() if todo else (lambda: None,) * 2
+        first()
+        found = of_order(*given)
+        then()
+        return found
+
+    monkeypatch.setattr(OrderRefundStore, "of_order", interrupted)
+
+
+def test_a_reservation_that_takes_anothers_place_is_noticed(
+    shop: RefundedOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sum that waits is what it was when the order was read, and is made up of another refund, which the query of
+    its refunds has not seen."""
+    first = shop.refund(100, "first")
+    meanwhile(monkeypatch, lambda: shop.outcome(first, "refused", revision=0), lambda: shop.refund(100, "second"))
+    shop.refund(2400, "third")
+    assert (shop.order.pending_refunds_minor, shop.left) == (2500, 0)
+
+
+def test_a_refund_by_hand_since_the_read_is_noticed(shop: RefundedOrder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transaction's condition fails, and the rest decides."""
+    meanwhile(monkeypatch, lambda: None, lambda: shop.payment(EventType.PAYMENT_SUCCEEDED, amount_refunded_minor=2000))
+    assert (refused(lambda: shop.refund(1000, "a")), shop.left) == ("more-than-is-left", 500)
+
+
+def test_a_concurrent_retry_returns_the_same_refund(shop: RefundedOrder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither finds one, and one is stored."""
+    made: list[Any] = []
+    meanwhile(monkeypatch, lambda: made.append(shop.refund(1000, "a")))
+    assert [shop.refund(1000, "a")] == made == shop.refunds.of_order(shop.order_id)
+    assert shop.left == 1500
+
+
+# ---------------------------------------------------------------- outcomes
+
+
+@pytest.mark.parametrize("told", [each for size in (1, 2, 3, 4) for each in combinations(OUTCOMES, size)], ids=str)
+def test_outcomes_in_any_order_end_alike(told: Any) -> None:
+    """Each order of these, with one twice: the refund, the reservation and Stripe's total are the last one's."""
+    shop = RefundedOrder.on(MemoryDynamoDB())
+    last, _, total = told[-1]
+    for number, sequence in enumerate(permutations(told)):
+        refund = shop.refund(400, f"{told} {number}")
+        for kind, place, sum_then in (*sequence, sequence[0]):
+            shop.outcome(refund, kind, revision=4 * number + place, total=sum_then, seconds=place)
+        item = shop.stored(refund)
+        assert (item["status"], item.get("stripe_refund_id")) == (STATES[last], None if last == "refused" else "re_1")
+        assert item.get("pending_reason") == ("insufficient_funds" if last == "held" else None), sequence
+        assert (shop.order.pending_refunds_minor, shop.left) == (0, 2500 - total), sequence
+
+
+def test_only_a_failure_is_an_alarm_and_only_once(shop: RefundedOrder) -> None:
+    """A duplicate changes nothing."""
+    for number, kind in enumerate(KINDS):
+        refund = shop.refund(400, kind)
+        shop.outcome(refund, kind, revision=number + 1)
+        assert shop.counted.count("Alarm") == (STATES[kind] == "FAILED"), kind
+        assert not shop.outcome(refund, kind, revision=number + 2)
+
+
+@pytest.mark.parametrize(("revision", "total", "dispute"), [(6, 700, "won"), (7, 700, "won"), (8, 1100, "lost")])
+def test_only_a_newer_revision_of_the_payment_counts(
+    shop: RefundedOrder, revision: int, total: int, dispute: str
+) -> None:
+    """The refund has ended all the same: an event of its payment may have overtaken its own."""
+    refund = shop.refund(400, "a")
+    shop.payment(EventType.PAYMENT_SUCCEEDED, revision=7, amount_refunded_minor=700, dispute_status="won")
+    assert shop.outcome(refund, "made", revision=revision, total=1100, dispute="lost")
+    order = shop.order
+    assert (order.pending_refunds_minor, order.stripe_refunded_minor, order.dispute_status) == (0, total, dispute)
+
+
+def test_two_outcomes_at_once_are_both_written(shop: RefundedOrder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order has changed since it was read: it is read again."""
+    first, second = shop.refund(1000, "a"), shop.refund(500, "b")
+    meanwhile(monkeypatch, lambda: shop.outcome(second, "made", revision=1, total=500))
+    assert shop.outcome(first, "made", revision=2, total=1500)
+    assert (shop.order.pending_refunds_minor, shop.left) == (0, 1000)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_order_that_was_put_back_counts_what_waits_anew(shop: RefundedOrder, kind: str) -> None:
+    """Its backup was made before, while, or after a refund waited; with the next outcome the sums are right, also if
+    that one is a duplicate."""
+    before = shop.order
+    first, second = shop.refund(400, "a"), shop.refund(500, "b")
+    while_it_waits = shop.order
+    shop.outcome(first, kind, revision=5, total=KINDS[kind])
+    for backup in (before, while_it_waits, shop.order):
+        shop.put_back(backup)
+        shop.outcome(first, kind, revision=5, total=KINDS[kind])
+        assert (shop.order.pending_refunds_minor, shop.left) == (500, 2000 - KINDS[kind])
+    assert shop.stored(second)["status"] == "PENDING"
+
+
+def test_a_request_counts_what_waits_anew(shop: RefundedOrder) -> None:
+    """The order was put back to before the refund that waits."""
+    before = shop.order
+    shop.refund(400, "a")
+    shop.put_back(before)
+    assert refused(lambda: shop.refund(2101, "b")) == "more-than-is-left"
+    assert (shop.refund(None, "b").amount_minor, shop.order.pending_refunds_minor) == (2100, 2500)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_outcome_of_another_amount_is_an_error(shop: RefundedOrder, kind: str) -> None:
+    """Neither the refund nor the reservation changes; SQS delivers it again until it is in the DLQ, with an alarm."""
+    refund = shop.refund(1000, "a")
+    with pytest.raises(RefundConflict):
+        shop.outcome(refund.model_copy(update={"amount_minor": 999}), kind)
+    assert (shop.refunds.of_order(shop.order_id), shop.left) == ([refund], 1500)
+
+
+def test_an_order_that_keeps_changing_is_an_error(shop: RefundedOrder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some tries SQS delivers the outcome again."""
+    refund = shop.refund(1000, "a")
+    monkeypatch.setattr(OrderRefundStore, "write_outcome", lambda *_: False)
+    with pytest.raises(RefundConflict):
+        shop.outcome(refund, "made")
+
+
+def test_an_outcome_of_an_unknown_refund_is_an_error(shop: RefundedOrder) -> None:
+    """As after a loss; and of an unknown order."""
+    refund = shop.refund(1, "a")
+    for changes in ({"refund_id": "rfd_" + "0" * 32}, {"order_id": "ord_" + "0" * 32}):
+        with pytest.raises(NoSuchRefund):
+            shop.outcome(refund.model_copy(update=changes), "made")
+    assert shop.left == 2499
+
+
+# ---------------------------------------------------------------- what waits
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_refund_that_has_an_outcome_waits_no_more(shop: RefundedOrder, kind: str) -> None:
+    """One that waits is in the index and is kept; any other is in none and expires. Its order stays as it was."""
+    shop.clear("waiting_shard")
+    shop.set_status(OrderStatus.PAID, expires_at=7)
+    index, refund = WaitingIndex(shop.client, shop.refunds_table, "requested_at"), shop.refund(100, "a")
+
+    def kept() -> tuple[set[str], int]:
+        listed = len(list(index.entries(until=NOW.timestamp())))
+        return {"waiting_shard", "expires_at"} & shop.stored(refund).keys(), listed
+
+    assert kept() == ({"waiting_shard"}, 1)
+    shop.outcome(refund, kind)
+    assert kept() == ({"expires_at"}, 0)
+    assert (shop.item.get("waiting_shard"), shop.item["expires_at"]) == (None, 7)
+
+
+def test_a_refund_that_waits_is_found(shop: RefundedOrder) -> None:
     """Through the index, page by page, and read as it is."""
     for number in range(3):
         shop.refund(100, f"key-{number}")

@@ -1,111 +1,92 @@
-"""The gateway's refunds with Stripe's client and the stand-in; the shop's client shows the same."""
+"""Refunds with Stripe's client and the stand-in, over HTTP; Stripe in this process answers the same."""
 
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import responses
 
-from onecharge.payments import stripe_gateway
-from onecharge.payments.refund_rules import FrozenRefund
+from onecharge.payments import refunds_at_stripe
+from onecharge.payments.refund_rules import StripeRefund
+from onecharge.payments.refunds_at_stripe import RefundsAtStripe
 from onecharge.payments.stripe_client import stripe_client
-from onecharge.payments.stripe_gateway import StripeGateway
-from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
-from stripe_standin.admin import StandInAdmin
-from stripe_standin.faults import Fault
+from onecharge.payments.stripe_responses import Failure, ResponseKind
 from stripe_standin.server import running_standin
-from tests.shop.builders import AMOUNT_MINOR, ORDER_ID, PATIENT, PAYMENT_INTENT, charged
+from tests.shop.builders import (
+    AMOUNT_MINOR,
+    BOUNDS,
+    ORDER_ID,
+    PATIENT,
+    PAYMENT_INTENT,
+    SHOP,
+    STRIPE_API,
+    charged,
+    requested,
+)
 from tests.shop.dynamodb import NoFaults
 from tests.shop.stripe import ShopStripe, client_of
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+@pytest.fixture
+def refunds() -> Iterator[RefundsAtStripe]:
     with running_standin() as standin:
-        yield standin.base_url
+        yield RefundsAtStripe(stripe_client("sk_test_x", api_base=standin.base_url, bounds=PATIENT), SHOP)
 
 
 @pytest.fixture
-def admin(url: str) -> Iterator[StandInAdmin]:
-    admin = StandInAdmin(url)
-    yield admin
-    admin.reset()
-
-
-@pytest.fixture
-def refunds(url: str, admin: StandInAdmin) -> StripeGateway:
-    return StripeGateway(stripe_client("sk_test_x", api_base=url, bounds=PATIENT))
-
-
-@pytest.fixture
-def paid(refunds: StripeGateway) -> str:
+def paid(refunds: RefundsAtStripe) -> str:
     """The id of a PaymentIntent that succeeded."""
-    intent = refunds.client.v1.payment_intents.create(
-        {
-            "amount": AMOUNT_MINOR,
-            "currency": "eur",
-            "payment_method": "pm_card_visa",
-            "confirm": True,
-            "return_url": "https://shop.example/",
-        }
-    )
+    card: Any = {"payment_method": "pm_card_visa", "confirm": True, "return_url": "https://shop.example/"}
+    intent = refunds.client.v1.payment_intents.create(card | {"amount": AMOUNT_MINOR, "currency": "eur"})
     assert intent.status == "succeeded"
     return intent.id
 
 
-def refund_of(payment_intent_id: str, refund: str, amount_minor: int) -> FrozenRefund:
-    return FrozenRefund(ORDER_ID, f"rfd_{refund * 32}", 1, amount_minor, "EUR", payment_intent_id, 0)
+def test_a_refund_is_one_request_under_its_one_key() -> None:
+    """The SDK sends none of its own: after a 500, a second one might be refused, and hide that the first is made."""
+    refunds = RefundsAtStripe(stripe_client("sk_test_x", api_base=STRIPE_API, bounds=BOUNDS), SHOP)
+    wanted = requested(1, 400).data
+    with responses.RequestsMock() as stripe:
+        stripe.post(f"{STRIPE_API}/v1/refunds", status=500, json={"error": {"type": "api_error", "message": "…"}})
+        assert refunds.create(wanted, "pi_1") == Failure(ResponseKind.RETRYABLE, message="…")
+        [call] = stripe.calls
+    assert call.request.headers["Idempotency-Key"] == f"{SHOP}:{wanted.refund_id}"
+    assert dict(pair.split("=") for pair in str(call.request.body).split("&")) == {
+        "payment_intent": "pi_1",
+        "amount": "400",
+        "metadata[shop]": SHOP,
+        "metadata[order_id]": ORDER_ID,
+        "metadata[refund_id]": wanted.refund_id,
+    }
 
 
-def script(refunds: StripeGateway, payment_intent_id: str) -> list[Any]:
-    """Send refunds, a replay, and refunds of too much; returns the responses and what lookups find."""
-    part, rest = refund_of(payment_intent_id, "a", 1000), refund_of(payment_intent_id, "b", 99)
-    other = refund_of(payment_intent_id, "a", 1)
-    results: list[Any] = []
-    too_much, nothing_left = refund_of(payment_intent_id, "c", 100), refund_of(payment_intent_id, "d", 1)
-    for request in (part, part, other, too_much, rest, nothing_left):
-        response = refunds.create_refund(request)
-        kind = response.failure.kind if response.failure else None
-        results.append((kind, response.found is not None, response.is_replay))
-    found = [refunds.find_refunds(payment_intent_id, each.refund_id) for each in (part, rest, nothing_left)]
-    return [results, [[(each.amount_minor, each.currency, each.attempt) for each in every] for every in found]]
+def script(refunds: RefundsAtStripe, payment_intent_id: str) -> list[Any]:
+    """Refunds, a replay, and refunds of too much: what is answered, and what is listed then."""
+    wanted = [(1, 1000), (1, 1000), (1, 1), (2, 100), (3, 99), (4, 1)]
+    answers = [refunds.create(requested(*each).data, payment_intent_id) for each in wanted]
+    listed = refunds.list(payment_intent_id)
+    return [
+        [each.kind if isinstance(each, Failure) else each.amount_minor for each in answers],
+        [(each.status, each.amount_minor, each.currency, each.refund_id) for each in listed],
+    ]
 
 
-def test_refunds_replays_and_refusals(refunds: StripeGateway, paid: str) -> None:
-    """One refund for each key, never more than was paid; a lookup finds only refunds with the refund's id."""
-    refused = (ResponseKind.REFUND_REFUSED, False, False)
-    created, replayed = (None, True, False), (None, True, True)
-    results, found = script(refunds, paid)
-    assert results == [created, replayed, (ResponseKind.OTHER_PARAMETERS, False, False), refused, created, refused]
-    assert found == [[(1000, "EUR", 1)], [(99, "EUR", 1)], []]
+def test_refunds_replays_and_refusals(refunds: RefundsAtStripe, paid: str) -> None:
+    """One refund a key, and never more than was paid. A replay is an answer of then: it is listed."""
+    answers, listed = script(refunds, paid)
+    refused, retry = ResponseKind.REFUND_REFUSED, ResponseKind.RETRYABLE
+    assert answers == [1000, retry, ResponseKind.OTHER_PARAMETERS, refused, 99, refused]
+    assert listed == [("succeeded", amount, "EUR", f"rfd_{number:032x}") for number, amount in ((3, 99), (1, 1000))]
     memory = client_of(charged(ShopStripe(NoFaults(int(time.time())))))
-    assert script(StripeGateway(memory), PAYMENT_INTENT) == [results, found]
+    assert script(RefundsAtStripe(memory, SHOP), PAYMENT_INTENT) == [answers, listed]
 
 
-def test_an_unknown_payment_intent_is_an_account_error(refunds: StripeGateway) -> None:
-    """The API key may belong to another account, so the refund is not refused."""
-    failure = refunds.create_refund(refund_of("pi_unknown", "a", 1)).failure
-    assert failure
-    assert failure.kind is ResponseKind.NOT_FOUND
-
-
-def test_the_sdk_does_not_retry_a_refund(refunds: StripeGateway, paid: str, admin: StandInAdmin) -> None:
-    """So the gateway sees every response; the next request gets the stored one."""
-    admin.add_fault(Fault.ERROR_500_AFTER, path="/v1/refunds")
-    request = refund_of(paid, "a", 1)
-    first, second = refunds.create_refund(request), refunds.create_refund(request)
-    assert first.failure
-    assert second.failure
-    assert (first.failure.kind, second.failure.kind) == (ResponseKind.RETRYABLE, ResponseKind.STORED_FAILURE)
-    assert len(refunds.find_refunds(paid, request.refund_id)) == 1
-
-
-def test_a_lookup_reads_every_page(refunds: StripeGateway, paid: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It finds the oldest refund; a list with too many pages is inconclusive."""
-    for refund in "abcde":
-        refunds.create_refund(refund_of(paid, refund, 1))
-    monkeypatch.setattr(stripe_gateway, "_PAGE_SIZE", 2)
-    assert len(refunds.find_refunds(paid, "rfd_" + "a" * 32)) == 1
-    monkeypatch.setattr(stripe_gateway, "_PAGES_MAX", 2)
-    with pytest.raises(LookupInconclusive):
-        refunds.find_refunds(paid, "rfd_" + "a" * 32)
+def test_all_pages_are_read(refunds: RefundsAtStripe, paid: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest first; refunds by hand are among them."""
+    made = [refunds.create(requested(number, 1).data, paid) for number in range(5)]
+    refunds.client.v1.refunds.create({"payment_intent": paid, "amount": 7})
+    monkeypatch.setattr(refunds_at_stripe, "_PAGE_SIZE", 2)
+    by_hand, *ours = refunds.list(paid)
+    assert (by_hand.refund_id, by_hand.amount_minor) == (None, 7)
+    assert ours == [each for each in reversed(made) if isinstance(each, StripeRefund)]

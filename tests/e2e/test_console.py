@@ -107,8 +107,8 @@ def test_a_refund_is_seen(page: Page, shop: DeployedShop) -> None:
     order_id = page.press("place")
     assert eventually(lambda: status(page, order_id), lambda status: status == "PAID") == "PAID"
     page.press("refund", order_id=order_id)
-    shown = eventually(lambda: page.timeline(order_id), lambda shown: "became SUCCEEDED" in shown)
-    assert re.search(r"of [\d.]+ EUR became SUCCEEDED", shown)
+    shown = eventually(lambda: page.timeline(order_id), lambda shown: "refund is SUCCEEDED" in shown)
+    assert re.search(r"of [\d.]+ EUR is succeeded", shown)
     assert "by staff: a button of the console" in shown
     assert "Not done" in page.send("refund", order_id=order_id).text
     ledger = shop.stripe.ledger()

@@ -29,11 +29,10 @@ SHOP = "111122223333-eu-central-1-onecharge-0a1b2c3d"
 ORDER_ID = "ord_" + "a" * 32
 AMOUNT_MINOR = 1099
 PAYMENT_INTENT = "pi_0"
-PAYMENTS, REFUNDS, PAYMENTS_STATE = "Payments", "Refunds", "PaymentsState"
+PAYMENTS, PAYMENTS_STATE = "Payments", "PaymentsState"
 TABLES: Mapping[str, tuple[str, ...]] = {
     PAYMENTS: ("order_id",),
     PAYMENTS_STATE: ("name",),
-    REFUNDS: ("order_id", "refund_id"),
 }
 """The tables, and their keys."""
 INDEXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {

@@ -24,13 +24,10 @@ from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents, description_of
-from onecharge.payments.refund_rows import RefundStore
-from onecharge.payments.refund_tools import RefundTools
+from onecharge.payments.refund import refund, tell_later_word
 from onecharge.payments.rows import FrozenRequest, Payment
 from onecharge.payments.stripe_events import Received, ReconcileCheckpoint, StripeEvent
-from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.sync import sync
-from onecharge.payments.sync_refund import sync_refund
 from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
@@ -38,7 +35,6 @@ from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.parallel import Parallel, one_after_another
 from reconcile.run import ReconcileRun
-from refund_charge.refund import refund_charge
 from stripe_standin.refunds import Refund
 from tests.shop.builders import (
     BOUNDS,
@@ -46,7 +42,6 @@ from tests.shop.builders import (
     PAYMENT_INTENT,
     PAYMENTS,
     PAYMENTS_STATE,
-    REFUNDS,
     SHOP,
     T0,
     TABLES,
@@ -57,7 +52,7 @@ from tests.shop.builders import (
 from tests.shop.dynamodb import Faults, MemoryDynamoDB
 from tests.shop.scripted_stripe import ScriptedStripe, killed, killed_after
 from tests.shop.stripe import client_of
-from tests.shop.tools import NO_RATE_LIMIT, REQUIRES_ACTION_SECONDS, refund_tools_of, tools_of
+from tests.shop.tools import NO_RATE_LIMIT, REQUIRES_ACTION_SECONDS, tools_of
 from tests.support.harness import Log, create_table
 
 RUN_SECONDS = 240.0
@@ -139,16 +134,15 @@ class Shop:
     """What each request to Stripe takes of that run's time."""
     counted: list[str] = field(default_factory=list)
     gauges: dict[str, float] = field(default_factory=dict)
+    published: list[Any] = field(default_factory=list)
+    """The outcomes of refunds."""
 
     def __post_init__(self) -> None:
         self.io = ShopIo(T0 + 1)
         self.dynamodb = self.dynamodb or MemoryDynamoDB(keys=TABLES, io=self.io, indexes=INDEXES)
         self.stripe = ScriptedStripe(io=self.io)
         self.payment_intents = PaymentIntents(self.stripe.client(), SHOP)
-        self.gateway = StripeGateway(self.stripe.client())
-        """For refunds."""
         self.store = PaymentStore(self.dynamodb, PAYMENTS)
-        self.refund_store = RefundStore(self.dynamodb, REFUNDS)
         self.checkpoints = CheckpointStore(self.dynamodb, PAYMENTS_STATE, ReconcileCheckpoint)
         self.received = CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received)
 
@@ -184,18 +178,15 @@ class Shop:
             count=self.counted.append,
             rate=self.rate,
             requires_action_seconds=self.requires_action_seconds,
+            publish=self.published.append,
         )
 
-    def refund_tools(self) -> RefundTools:
-        """The tools of a refund's worker that begins now."""
-        about: Any = {"logger": self.log.logger, "count": self.counted.append, "rate": self.rate}
-        return refund_tools_of(self.store, self.gateway, self.clock(), refunds=self.refund_store, **about)
-
     def apply(self, event: StripeEvent) -> None:
-        """What PaymentParts.apply does."""
-        order_id = sync(event, self.tools())
+        """What SyncParts.apply does."""
+        tools = self.tools()
+        order_id = sync(event, tools)
         if order_id is not None and event.refund is not None:
-            sync_refund(order_id, event, event.refund, self.refund_tools())
+            tell_later_word(order_id, event, tools)
 
     # ------------------------------------------------------------ the order service's messages
 
@@ -235,17 +226,9 @@ class Shop:
             now=self.now,
         )
 
-    def refund(self, event: RefundRequestedEvent = REFUND, *, ahead: int = 0) -> Disposition:
-        """One delivery of a refund's message, to a worker whose clock is this much ahead."""
-        self.ahead, before = ahead, self.ahead
-        tools, self.ahead = self.refund_tools(), before
-        return refund_charge(event, tools)
-
-    def lose_refund_answer(self) -> None:
-        """The refund is made, and its worker does not learn of it."""
-        self.io.faults["stripe_refund"] = "drop after"
-        self.refund()
-        assert self.refund_outcome == ("PENDING", [400])
+    def refund(self, event: RefundRequestedEvent = REFUND) -> Disposition:
+        """One delivery of a refund's message."""
+        return refund(event, self.tools())
 
     # ------------------------------------------------------------ the scheduled run
 
@@ -323,19 +306,7 @@ class Shop:
         """The table has this row, whatever was there."""
         self.dynamodb.put_item(TableName=PAYMENTS, Item=to_item(row))
 
-    # ------------------------------------------------------------ the rows of refunds
-
-    @property
-    def refund_rows(self) -> list[dict[str, Any]]:
-        return [from_item(row) for row in self.dynamodb.tables.get(REFUNDS, {}).values()]
-
-    @property
-    def refund_row(self) -> dict[str, Any]:
-        [row] = self.refund_rows
-        return row
-
-    def lose_refund(self) -> None:
-        self.dynamodb.tables[REFUNDS].clear()
+    # ------------------------------------------------------------ refunds
 
     @property
     def refunded(self) -> list[int]:
@@ -343,9 +314,10 @@ class Shop:
         return [each.amount for each in self.stripe.refunds if each.is_live]
 
     @property
-    def refund_outcome(self) -> tuple[str, list[int]]:
-        """The refund's state, and the amounts that Stripe has refunded."""
-        return self.refund_row["state"], self.refunded
+    def told(self) -> list[tuple[str, str | None, int]]:
+        """Of each outcome that was published: what it says, its failure code, and Stripe's total."""
+        data = [(each.type.rpartition(".")[2], each.data) for each in self.published]
+        return [(kind, outcome.failure_code, outcome.amount_refunded_minor) for kind, outcome in data]
 
 
 def paid_shop() -> Shop:
@@ -363,7 +335,7 @@ def paid_shop() -> Shop:
 def shop_on_moto(log: Log) -> Shop:
     """Over the AWS that boto3's clients reach, with template.yaml's tables."""
     dynamodb = boto3.client("dynamodb")
-    logical_ids = {PAYMENTS: "PaymentsTable", REFUNDS: "RefundsTable", PAYMENTS_STATE: "PaymentsStateTable"}
+    logical_ids = {PAYMENTS: "PaymentsTable", PAYMENTS_STATE: "PaymentsStateTable"}
     for name, logical_id in logical_ids.items():
         create_table(dynamodb, name, logical_id)
     return Shop(log, dynamodb)

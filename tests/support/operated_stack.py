@@ -23,10 +23,7 @@ from onecharge.orders.store import OrderStore
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import description_of
-from onecharge.payments.refund_rows import RefundStore
-from onecharge.payments.refund_tools import RefundTools
 from onecharge.payments.rows import Claimed, FrozenRequest, Payment
-from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.tools import Tools
 from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.dynamodb import from_item, shard_of, to_item
@@ -37,7 +34,8 @@ from ops.output import show
 from orders_api.place_order import OrderRequest
 from stripe_standin.admin import StandInAdmin
 from tests.shop.builders import SHOP
-from tests.shop.tools import refund_tools_of, tools_of
+from tests.shop.tools import tools_of
+from tests.support.fake_sns import FakeSns
 from tests.support.harness import LambdaContext, create_table, load_template, received
 from tests.support.silent import SILENT
 
@@ -98,9 +96,14 @@ class OperatedStack:
         described = [{"ParameterKey": name, "ParameterValue": value} for name, value in parameters.items()]
         outputs = [{"OutputKey": "ShopId", "OutputValue": SHOP}]
         self.mappings: list[dict[str, Any]] = []
+        self.log: list[dict[str, Any]] = []
+        """The functions' log, as events of CloudWatch."""
+        self.sns = FakeSns()
         self.answers: dict[str, Any] = {
             "cloudformation": Answers([{"Stacks": [{"Parameters": described, "Outputs": outputs}]}]),
             "lambda": Answers([{"EventSourceMappings": self.mappings}]),
+            "logs": Answers([{"events": self.log}]),
+            "sns": self.sns,
         }
         self._clients = clients
         session: Any = self
@@ -289,11 +292,6 @@ class OperatedStack:
     def tools(self) -> Tools:
         """What charge_order works with, as it is deployed."""
         return tools_of(self.payments, self.stack.payment_intents, self.now)
-
-    def refund_tools(self) -> RefundTools:
-        """What refund_charge works with, as it is deployed."""
-        refunds = RefundStore(self.dynamodb, self.stack.resource("RefundsTable"))
-        return refund_tools_of(self.payments, StripeGateway(self.stack.stripe), self.now, refunds=refunds)
 
     def charge(self) -> None:
         """charge_order receives a batch of the payments queue; what it does not report as failed is deleted."""

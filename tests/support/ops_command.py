@@ -21,9 +21,9 @@ class Answer:
     stderr: str
 
     @property
-    def causes(self) -> list[str]:
-        """What explain has found, by name; what is broken comes first."""
-        return [finding["cause"] for finding in self.document["findings"]]
+    def says(self) -> list[str]:
+        """What explain has found; what is broken comes first."""
+        return [finding["says"] for finding in self.document["findings"]]
 
 
 class Operator:

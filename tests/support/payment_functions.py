@@ -18,7 +18,6 @@ from tests.support.harness import LambdaContext, Sample, create_table, load_temp
 
 TABLES = {
     "PAYMENTS_TABLE": "PaymentsTable",
-    "REFUNDS_TABLE": "RefundsTable",
     "PAYMENTS_STATE_TABLE": "PaymentsStateTable",
 }
 EVENTS_AGE_SECONDS = 900
@@ -56,6 +55,11 @@ class PaymentFunctions:
                 name: boto3.client("sqs").create_queue(QueueName=name)["QueueUrl"]
                 for name in variables
                 if name.endswith("_URL")
+            },
+            **{
+                name: boto3.client("sns").create_topic(Name=name)["TopicArn"]
+                for name in variables
+                if name.endswith("_TOPIC_ARN")
             },
             "SHOP": SHOP,
             "REQUIRES_ACTION_SECONDS": "0",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from local.deployment import Sam, with_defaults, without_unknown_types
+from local.deployment import Sam, with_defaults, without_expressions
 from local.processes import StartupError
 
 # It writes what it is called with, as `sam build` writes its folders: dependencies where it runs.
@@ -115,18 +115,14 @@ def test_the_emulator_gets_the_given_values_as_defaults() -> None:
     assert deployed == {**built, "Parameters": {"LogLevel": {"Type": "String"}}}
 
 
-def test_the_emulator_gets_no_type_that_it_does_not_know(tmp_path: Path) -> None:
+def test_the_emulator_gets_no_alarm_on_an_expression(tmp_path: Path) -> None:
     """Everything else stays; the built file may be linked into another run, whose copy keeps all."""
     built = tmp_path / "Monitoring/template.yaml"
     built.parent.mkdir()
-    types = {
-        "DlqNotEmpty": "AWS::CloudWatch::Alarm",
-        "GivenUp": "AWS::CloudWatch::CompositeAlarm",
-        "Timeline": "AWS::Logs::QueryDefinition",
-    }
-    built.write_text(yaml.safe_dump({"Resources": {name: {"Type": type_} for name, type_ in types.items()}}))
+    resources = {"Plain": {"Properties": {"MetricName": "Alarm"}}, "Sum": {"Properties": {"Metrics": []}}}
+    built.write_text(yaml.safe_dump({"Resources": resources}))
     linked = tmp_path / "linked.yaml"
     linked.hardlink_to(built)
-    without_unknown_types(tmp_path)
-    assert list(yaml.safe_load(built.read_text())["Resources"]) == ["DlqNotEmpty"]
-    assert list(yaml.safe_load(linked.read_text())["Resources"]) == sorted(types)
+    without_expressions(tmp_path)
+    assert list(yaml.safe_load(built.read_text())["Resources"]) == ["Plain"]
+    assert yaml.safe_load(linked.read_text())["Resources"] == resources

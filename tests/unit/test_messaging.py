@@ -6,7 +6,7 @@ import pytest
 
 from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEvent
 from onecharge.orders.republication import FIRST_WAIT_SECONDS
-from onecharge.payments.refund_deliveries import REEMIT_AFTER_SECONDS
+from onecharge.payments.deliveries import REEMIT_AFTER_SECONDS
 from onecharge.runtime.topics import Topic
 from tests.support.fake_sns import FakeSns
 from tests.support.harness import Sample, load_intrinsics

@@ -24,9 +24,9 @@ def handler(parts, event, context):
     for record in event["Records"]:
         if record == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
-        parts.counts(Alarm(Cause.NEEDS_REVIEW))
+        parts.counts(Alarm(Cause.HELD))
 
-handler({"Records": ["needs review", "killed"]}, None)
+handler({"Records": ["held", "killed"]}, None)
 """
 ENVIRONMENT = {
     "PYTHONPATH": str(PROJECT / "shared"),
@@ -90,7 +90,7 @@ def test_a_killed_invocation_has_lost_no_alarm() -> None:
     killed = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, env=ENVIRONMENT)
     assert killed.returncode == -signal.SIGKILL
     [line] = [json.loads(each) for each in killed.stdout.splitlines()]
-    assert (line["Alarm"], line["cause"]) == ([1], "NeedsReview")
+    assert (line["Alarm"], line["cause"]) == ([1], "Held")
 
 
 def test_a_flush_of_nothing_writes_nothing(counts: Counts, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from threading import Barrier
 from time import sleep
 from typing import Any
@@ -9,8 +10,12 @@ from typing import Any
 import pytest
 
 from onecharge.contract.events import OrderPlacedEvent
+from onecharge.contract.refunds import RefundOutcomeEvent
+from onecharge.payments.rows import ReleaseLease
 from onecharge.runtime.parts import Parts, part
+from refund_charge.app import RefundChargeParts
 from stripe_standin.server import running_standin
+from tests.support.fake_sns import FakeSns
 from tests.support.functions import handle
 from tests.support.harness import LambdaContext, Sample
 from tests.support.payment_functions import PaymentFunctions, placed
@@ -103,3 +108,18 @@ def test_a_charge_makes_only_the_clients_that_it_needs(
     answer = handle(world.charge_order, {"Records": [record | {"body": body}]}, LambdaContext())
     assert answer == {"batchItemFailures": []}
     assert set(made) == needed
+
+
+# ---------------------------------------------------------------- refund_charge
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_an_outcome_that_sns_refuses_is_not_told(sample: Sample, refuses: bool) -> None:
+    """PublishBatch answers 200 all the same: what published it learns it, and is delivered again."""
+    sns, body = FakeSns(), sample("update_order/refund_succeeded")["Records"][0]["body"]
+    sns.refuses = lambda _: refuses
+    parts = RefundChargeParts({"PAYMENT_EVENTS_TOPIC_ARN": "payments-topic"})
+    parts.__dict__["sns"] = sns
+    with pytest.raises(ReleaseLease) if refuses else nullcontext():
+        parts.publish(RefundOutcomeEvent.model_validate_json(body))
+    assert [topic for topic, _ in sns.sent] == ["payments-topic"] * (not refuses)

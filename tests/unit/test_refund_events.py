@@ -1,4 +1,4 @@
-"""Events of refunds are hints: Stripe is asked, and its answer is written."""
+"""Stripe's later word about a refund: an event is a hint, and what Stripe lists then is told again."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,167 +6,124 @@ from typing import Any
 import pytest
 
 from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.stripe_events import StripeEvent
+from onecharge.payments.stripe_events import EventDeferred, StripeEvent
 from onecharge.payments.sync import OUTAGES
-from onecharge.payments.sync_refund_rules import RefundDiscrepancy
-from onecharge.payments.time_bounds import RETENTION_SECONDS
-from onecharge.runtime.consumer import BackOff, Done
-from tests.shop.builders import AMOUNT_MINOR, DAY, PAYMENT_INTENT, T0
-from tests.shop.shop import REFUND_ID, Shop, crash, paid_shop
+from onecharge.runtime.alarms import Cause
+from onecharge.runtime.metrics import Alarm
+from tests.shop.builders import DAY, PAYMENT_INTENT, T0
+from tests.shop.scripted_stripe import afterwards
+from tests.shop.shop import REFUND_ID, Shop, paid_shop
+
+MADE, RETURNED = ("succeeded", None, 400), ("failed", "lost_or_stolen_card", 0)
 
 
 @pytest.fixture
 def shop() -> Shop:
-    return paid_shop()
+    """Its first refund is made and told."""
+    shop = paid_shop()
+    shop.refund()
+    shop.published.clear()
+    shop.counted.clear()
+    return shop
 
 
-def happens(shop: Shop, status: str = "failed", **changes: Any) -> RefundDiscrepancy | None:
-    """Stripe sends an event of the first refund; returns how its row differs, None if Stripe is not asked."""
-    refund = StripeRefund("re_0", status, 400, "EUR", refund_id=REFUND_ID)
-    event = StripeEvent(
-        event_id="evt_1",
-        type="refund.failed",
-        created=T0,
-        payment_intent_id=PAYMENT_INTENT,
-        refund=replace(refund, **changes),
-    )
-    already = len(shop.counted)
-    shop.apply(event)
-    found = [each.partition(".")[2] for each in shop.counted[already:] if each.startswith("RefundDiscrepancy")]
-    return RefundDiscrepancy[found[-1]] if found else None
+def happens(shop: Shop, status: str = "failed", **changes: Any) -> None:
+    """An event says this of the refund."""
+    refund = replace(StripeRefund("re_0", status, 400, "EUR", refund_id=REFUND_ID), **changes)
+    about: Any = {"event_id": "evt_1", "type": "refund.failed", "created": T0, "payment_intent_id": PAYMENT_INTENT}
+    shop.apply(StripeEvent(**about, refund=refund))
 
 
 def bank_returns(shop: Shop) -> None:
     shop.stripe.return_refund(shop.stripe.refunds[0])
 
 
-# ---------------------------------------------------------------- refund.failed after success
+def causes(shop: Shop) -> list[str]:
+    return [each.cause for each in shop.counted if isinstance(each, Alarm)]
 
 
-def test_late_repeated_and_disordered_events_are_harmless(shop: Shop) -> None:
-    """Stripe is asked if an event says something else than the row, and its answer decides."""
-    shop.refund()
-    assert happens(shop, "failed") is RefundDiscrepancy.NONE
-    assert shop.refund_row["state"] == "SUCCEEDED"
+def test_late_repeated_and_disordered_events_tell_what_stripe_lists(shop: Shop) -> None:
+    """Whatever they say. Once the bank has returned it, no delivery refunds it again."""
+    happens(shop, "failed")
     bank_returns(shop)
-    assert happens(shop, "pending") is None
-    assert happens(shop, "failed") is RefundDiscrepancy.RETURNED
-    revision = shop.refund_row["revision"]
-    for status, asked in (("failed", None), ("succeeded", RefundDiscrepancy.NONE), ("failed", None)):
-        assert happens(shop, status) is asked
-    assert (shop.refund_row["state"], shop.refund_row["revision"]) == ("FAILED", revision)
-    assert shop.refund() == Done()
-    assert shop.refund_row["state"] == "FAILED"
-
-
-def test_a_refund_that_stripe_holds_says_why(shop: Shop) -> None:
-    """Too little balance is an alarm, whenever it begins; once Stripe sends the refund, the reason is gone."""
+    for status in ("pending", "failed", "succeeded"):
+        happens(shop, status)
     shop.refund()
-    [made] = shop.stripe.refunds
-    shown = []
-    for reason in ("insufficient_funds", "processing", "insufficient_funds", None):
-        shop.stripe.hold_refund(made, reason)
-        status = made.status
-        first = happens(shop, status, pending_reason=reason)
-        assert (first, happens(shop, status, pending_reason=reason)) == (RefundDiscrepancy.PENDING, None)
-        shown.append((shop.refund_row.get("pending_reason"), shop.refund_row["state"], shop.counted.count("Alarm")))
-    assert shown == [
-        ("insufficient_funds", "SUCCEEDED", 1),
-        ("processing", "SUCCEEDED", 1),
-        ("insufficient_funds", "SUCCEEDED", 2),
-        (None, "SUCCEEDED", 2),
-    ]
+    assert shop.told == [MADE, *[RETURNED] * 4]
+    assert {each.data.amount_minor for each in shop.published} == {400}
+    assert (shop.payment().amount_refunded_minor, len(shop.stripe.sent("create refund"))) == (0, 1)
 
 
-def test_a_refund_that_is_held_from_the_beginning_is_an_alarm(shop: Shop) -> None:
-    """Stripe's answer to its create says so."""
-    shop.lose_refund_answer()
-    shop.stripe.hold_refund(shop.stripe.refunds[0], "insufficient_funds")
-    shop.passes()
-    assert shop.refund() == Done()
-    assert (shop.refund_row["state"], shop.refund_row["pending_reason"]) == ("SUCCEEDED", "insufficient_funds")
-    assert "Alarm" in shop.counted
+def test_a_look_from_before_the_row_was_read_sets_no_total_back(shop: Shop) -> None:
+    """It only says whose the refund is: meanwhile another event has written a larger total."""
 
-
-def test_an_event_may_overtake_the_worker(shop: Shop) -> None:
-    """The worker was answered `succeeded` and would write SUCCEEDED; its write is refused."""
-
-    def bank_returns_before_the_write() -> None:
-        bank_returns(shop)
-        assert happens(shop) is RefundDiscrepancy.RETURNED
-
-    shop.io.at[8] = bank_returns_before_the_write
-    assert shop.refund() == BackOff()
-    assert shop.refund() == Done()
-    assert (shop.refund_row["state"], "WriteRefused" in shop.counted) == ("FAILED", True)
-
-
-def test_a_worker_may_overtake_the_event(shop: Shop) -> None:
-    """The row changes between the event's read and its write, so the event reads it again."""
-    shop.io.at["stripe refund answered"] = crash
-    with pytest.raises(KeyboardInterrupt):
+    def more_is_refunded() -> None:
+        shop.refund_by_hand(100)
         shop.refund()
-    shop.passes()
+
+    shop.stripe.next("retrieve", afterwards(more_is_refunded))
+    shop.io.asked.clear()
+    happens(shop, "succeeded")
+    assert shop.io.asked.count("dynamodb UpdateItem") == 1
+    assert {told[2] for told in shop.told} == {500}
+
+
+def test_what_stripe_holds_is_told_until_it_is_sent(shop: Shop) -> None:
+    """It is made all the while; too little balance is an alarm."""
+    [made] = shop.stripe.refunds
+    reasons = ["processing", "insufficient_funds", None]
+    for reason in reasons:
+        shop.stripe.hold_refund(made, reason)
+        happens(shop, made.status)
+    assert (shop.told, [each.data.pending_reason for each in shop.published]) == ([MADE] * 3, reasons)
+    assert causes(shop) == [Cause.BALANCE_TOO_LOW]
+
+
+def test_a_lost_row_is_written_again_first(shop: Shop) -> None:
+    """The outcome has its revision and total."""
+    shop.lose_row()
     bank_returns(shop)
-    shop.io.at["stripe refunds"] = shop.refund
-    assert happens(shop) is RefundDiscrepancy.RETURNED
-    assert (shop.refund_row["state"], shop.counted.count("Refund.FAILED")) == ("FAILED", 1)
+    happens(shop)
+    assert (shop.told, shop.published[0].data.revision) == ([RETURNED], shop.payment().revision)
 
 
-def test_a_failed_refund_without_a_row_gets_one(shop: Shop) -> None:
-    """The order service receives the outcome through it."""
-    shop.refund()
-    shop.lose_refund()
+def test_a_refund_of_a_payment_whose_row_has_expired_is_not_told(shop: Shop) -> None:
+    """Nor of one whose row names another PaymentIntent. That it failed has to be known all the same."""
+    row = shop.row()
+    shop.lose_row()
     bank_returns(shop)
-    assert happens(shop) is RefundDiscrepancy.LOST_ROW
-    row = shop.refund_row
-    assert (row["state"], row["amount_minor"], row["currency"], row["attempt"]) == ("FAILED", 400, "EUR", 1)
-    assert shop.refund() == Done()
-    assert shop.refunded == []
-
-
-@pytest.mark.parametrize(("days", "written"), [(499, True), (501, False)])
-def test_a_refund_whose_row_has_expired_gets_none(shop: Shop, days: int, *, written: bool) -> None:
-    """It was not lost. One that is written again expires when the lost one would have."""
-    shop.refund()
-    made_at = shop.now
-    shop.lose_refund()
-    bank_returns(shop)
-    shop.passes(days * DAY)
-    assert happens(shop) is (RefundDiscrepancy.LOST_ROW if written else None)
-    assert [row["expires_at"] for row in shop.refund_rows] == [made_at + RETENTION_SECONDS] * written
+    shop.passes(501 * DAY)
+    happens(shop)
+    shop.restore({**row, "payment_intent_id": "pi_9"})
+    happens(shop)
+    expected = [Cause.REFUND_FAILED, Cause.MONEY_DIFFERS, Cause.REFUND_FAILED]
+    assert (shop.told, causes(shop)) == ([], expected)
 
 
 @pytest.mark.parametrize("refund_id", [None, "", "R-17", "rfd_1", f"{REFUND_ID}\n"])
-def test_a_refund_by_hand_is_ignored(shop: Shop, refund_id: str | None) -> None:
-    """It has no refund id, or another system's. The charge's event counts it; if it fails, a person has to know."""
-    shop.refund_by_hand(1)
-    shop.counted.clear()
-    assert happens(shop, "succeeded", refund_id=refund_id) is None
-    assert "Alarm" not in shop.counted
-    bank_returns(shop)
-    assert happens(shop, refund_id=refund_id) is None
-    assert (shop.refund_rows, "Alarm" in shop.counted) == ([], True)
+def test_a_refund_by_hand_is_not_told(shop: Shop, refund_id: str | None) -> None:
+    """It has no refund id, or another system's. Its charge's event counts it; if it fails, a person has to know."""
+    happens(shop, "succeeded", refund_id=refund_id)
+    assert causes(shop) == []
+    happens(shop, "failed", refund_id=refund_id)
+    assert (shop.told, causes(shop)) == ([], [Cause.REFUND_FAILED])
 
 
-def test_an_event_that_stripe_does_not_confirm_is_deferred(shop: Shop) -> None:
-    """The secret may be another account's. Stripe delivers the event again."""
-    shop.refund()
-    bank_returns(shop)
-    shop.stripe.account = 1
+@pytest.mark.parametrize("account", [0, 1])
+def test_an_event_that_stripe_does_not_confirm_is_deferred(shop: Shop, account: int) -> None:
+    """The API key may be another account's, or the list lags: Stripe sends the event again."""
+    shop.stripe.account = account
     with pytest.raises(OUTAGES):
+        happens(shop, refund_id="rfd_" + "c" * 32)
+    assert shop.told == []
+
+
+def test_an_event_of_edited_metadata_is_deferred_for_a_day(shop: Shop) -> None:
+    """Then it is an alarm: otherwise the events after it would never be read."""
+    [made] = shop.stripe.refunds
+    made.metadata = {}
+    with pytest.raises(EventDeferred):
         happens(shop)
-    assert shop.refund_row["state"] == "SUCCEEDED"
-    shop.stripe.account = 0
-    assert happens(shop) is RefundDiscrepancy.RETURNED
-
-
-def test_a_refund_that_is_made_after_it_failed_raises_an_alarm(shop: Shop) -> None:
-    """The rules exclude it; if it happens, a person has to see it."""
-    by_hand = shop.refund_by_hand(AMOUNT_MINOR)
-    shop.refund()
-    shop.stripe.return_refund(by_hand)
-    made = shop.refund_by_hand(400, refund_id=REFUND_ID)
-    shop.counted.clear()
-    assert happens(shop, stripe_refund_id=made.id) is RefundDiscrepancy.MADE_AFTER_FAILED
-    assert (shop.refund_row["state"], "Alarm" in shop.counted) == ("FAILED", True)
+    shop.passes(DAY)
+    happens(shop)
+    assert (shop.told, causes(shop)) == ([], [Cause.MONEY_DIFFERS])

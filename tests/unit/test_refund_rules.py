@@ -1,109 +1,160 @@
-"""The decisions about refunds, one by one: pure functions of a row, of what Stripe shows, and of its answers."""
+"""The decisions about refunds as tables over all that can be: what to do now, and which outcome is later."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 import pytest
-import stripe
 
-from onecharge.contract.refunds import RefundState
-from onecharge.payments.answers import ANSWERS, Action
-from onecharge.payments.refund_rules import FinalizeRefund, FrozenRefund, Refund, StripeRefund, decide
-from onecharge.payments.stripe_responses import ResponseKind, classify
-from tests.shop.builders import PAYMENT_INTENT
-from tests.shop.shop import REFUND
+from onecharge.contract.refunds import RefundOutcome, RefundState
+from onecharge.orders.refunds import StoredRefund
+from onecharge.payments.refund_rules import (
+    UNANSWERED_SECONDS,
+    Refused,
+    Send,
+    Sent,
+    StripeRefund,
+    Wait,
+    decide,
+    own,
+    refusal_of,
+)
+from onecharge.payments.stripe_responses import classify
+from tests.shop.builders import HOUR, T0
+from tests.shop.shop import OTHER_REFUND_ID, REFUND, REFUND_ID
 from tests.shop.stripe import sdk_error
-from tests.support.harness import PROJECT
+from update_order.refunds import is_later
+
+BY_HAND = StripeRefund("re_9", "succeeded", 300, "EUR")
+FAILED_BY_HAND = replace(BY_HAND, status="failed")
+OF_ANOTHER = replace(BY_HAND, refund_id=OTHER_REFUND_ID)
+OTHERS: tuple[list[StripeRefund], ...] = ([], [BY_HAND], [FAILED_BY_HAND], [OF_ANOTHER, BY_HAND])
+OWN = {
+    status: StripeRefund("re_1", status, 400, "EUR", refund_id=REFUND_ID)
+    for status in ("succeeded", "pending", "requires_action", "failed", "canceled")
+}
+OPEN_SECONDS_AGO: tuple[tuple[int, ...], ...] = (
+    (),
+    (0,),
+    (UNANSWERED_SECONDS - 1,),
+    (UNANSWERED_SECONDS,),
+    (UNANSWERED_SECONDS + 1, 1),
+    (UNANSWERED_SECONDS, UNANSWERED_SECONDS),
+)
+"""How long ago requests were sent that Stripe has not answered."""
 
 
-def invalid(status: int, code: str | None = None, *, replay: bool = False, **details: Any) -> stripe.StripeError:
-    return sdk_error(status, replay=replay, code=code, **details)
+@pytest.mark.parametrize("status", [None, *OWN])
+def test_what_follows_from_all_that_stripe_may_show(status: str | None) -> None:
+    """Its own refund is told, whatever else is so. Else nothing follows from a list that shows less than the charge;
+    then one that was refused is told, if nothing that was sent may still make it. Only what was not refused is sent."""
+    for others, ago, code, excess in product(OTHERS, OPEN_SECONDS_AGO, (None, "charge_disputed"), (-300, 0, 1, 400)):
+        listed = [*others, *([OWN[status]] if status else [])]
+        total = max(0, sum(each.amount_minor for each in listed) + excess)
+        sent = Sent(tuple(T0 - each for each in ago), code)
+        decided = decide(REFUND_ID, listed, amount_refunded_minor=total, sent=sent, now=T0)
+        if status:
+            wanted: Any = OWN[status]
+        elif excess > 0:
+            wanted = Wait
+        elif code is None:
+            wanted = Send()
+        else:
+            wanted = Wait if any(each < 25 * HOUR for each in ago) else Refused(code)
+        assert (type(decided) if wanted is Wait else decided) == wanted, (others, ago, code, excess)
 
 
-def final(*, number: int = 1, **changes: Any) -> FinalizeRefund:
-    """What follows if Stripe shows this refund of the id, or this many."""
-    request = FrozenRefund.of(REFUND.data, PAYMENT_INTENT)
-    found = replace(StripeRefund("re_1", "succeeded", request.amount_minor, request.currency), **changes)
-    decision = decide(Refund(request=request, state=RefundState.PENDING), [found] * number, now=0)
-    assert isinstance(decision, FinalizeRefund)
-    return decision
+def test_the_row_knows_each_request_until_it_is_answered_or_too_old() -> None:
+    """Two of the same second are two; the answer to one says nothing of the other, and a refusal stays."""
+    sent = Sent().before(T0).before(T0).before(T0 + 1)
+    assert sent == Sent((T0, T0, T0 + 1))
+    assert sent.before(T0 + UNANSWERED_SECONDS) == Sent((T0 + 1, T0 + UNANSWERED_SECONDS))
+    assert sent.answered(T0, "a").answered(T0 + 7, None) == Sent((T0, T0 + 1), "a")
 
 
-@pytest.mark.parametrize("other", [{"amount_minor": 399}, {"currency": "USD"}])
-def test_a_refund_of_other_money_needs_a_person(other: dict[str, Any]) -> None:
-    """Its amount or currency is not the requested one."""
-    assert final(**other).state is RefundState.NEEDS_REVIEW
+def test_a_refund_that_is_made_comes_before_one_that_failed() -> None:
+    """Of several with its id, which only an error can make."""
+    failed, made = OWN["failed"], OWN["succeeded"]
+    assert own(REFUND_ID, [failed, OF_ANOTHER, made]) == own(REFUND_ID, [made, failed]) == made
+    assert own(REFUND_ID, [OF_ANOTHER, BY_HAND]) is None
 
 
-def test_the_documented_statuses_are_the_codes() -> None:
-    """docs/refunds.md says what a refund that Stripe shows becomes."""
-    in_code = {
-        "succeeded, pending": [final(), final(status="pending")],
-        "failed, canceled": [final(status="failed"), final(status="canceled")],
-        "requires_action, or a status that is not known": [final(status="requires_action"), final(status="new")],
-        "another amount or currency": [final(amount_minor=399), final(currency="USD")],
-        "several refunds of one id": [final(number=2)],
-    }
-    text = (PROJECT / "docs/refunds.md").read_text()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"][2:]
-    # Whichever of a row's refunds Stripe shows, the row says what follows.
-    said = {
-        shown: {(each.state, "done, alarm" if each.alarm else "done") for each in finals}
-        for shown, finals in in_code.items()
-    }
-    assert [(shown, {tuple(rest)}) for shown, *rest in rows] == list(said.items())
+# ---------------------------------------------------------------- what Stripe answers
 
-
-ERRORS: dict[tuple[Action, bool], list[stripe.StripeError]] = {
-    (Action.RETRY, False): [
-        sdk_error(None),
-        sdk_error(409, type="idempotency_error", code="idempotency_key_in_use"),
-        sdk_error(429, type="rate_limit_error"),
-        sdk_error(500),
-    ],
-    (Action.LOOK_UP, True): [
-        sdk_error(500, replay=True),
-        sdk_error(424, type="api_error", replay=True),
-        sdk_error(400, type="idempotency_error"),
-    ],
-    (Action.RETRY, True): [
-        invalid(401),
-        invalid(403),
-        invalid(404, "resource_missing"),
-        invalid(400, "balance_insufficient"),
-    ],
-    (Action.FAIL, True): [
-        invalid(400, "charge_already_refunded"),
-        invalid(400, "charge_disputed"),
-        invalid(400, "charge_disputed", replay=True),
-        invalid(400, "amount_too_large", replay=True),
-        invalid(400, "amount_too_large"),
-        invalid(400, message="Refund amount (€4.00) is greater than unrefunded amount on charge (€1.00)"),
-    ],
-    (Action.KEY_SPENT, False): [
-        invalid(400, "balance_insufficient", replay=True),
-        invalid(403, replay=True),
-        invalid(400, "parameter_unknown", replay=True),
-    ],
-    (Action.REFUSE, True): [
-        invalid(400, "parameter_unknown"),
-        sdk_error(402, code="card_declined"),
-    ],
+REFUSALS: dict[str, dict[str, Any]] = {
+    "charge_disputed": {"code": "charge_disputed"},
+    "refund_disputed_payment": {"code": "refund_disputed_payment"},
+    "charge_already_refunded": {"code": "charge_already_refunded", "replay": True},
+    "more_than_is_left": {"message": "Refund amount (€4.00) is greater than unrefunded amount on charge (€1.00)"},
+    "amount_too_small": {"code": "amount_too_small"},
 }
 
 
-@pytest.mark.parametrize("answer", ERRORS)
-def test_each_error_has_one_answer(answer: tuple[Action, bool]) -> None:
-    """An unknown error is never taken for a refusal; the second says whether it is an alarm."""
-    answers = [ANSWERS[classify(each).kind] for each in ERRORS[answer]]
-    assert {(each.refund, each.refund_alarm is not None) for each in answers} == {answer}
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_refusal_says_why(code: str) -> None:
+    """The refund's failure code; Stripe has none for more than is left."""
+    assert refusal_of(classify(sdk_error(400, **REFUSALS[code]))) == code
 
 
-def test_only_a_refusal_fails_a_refund_that_stripe_does_not_show() -> None:
-    """An outage or a wrong secret frees no amount that may still be refunded."""
-    failing = {kind for kind, each in ANSWERS.items() if each.refund is Action.FAIL}
-    assert failing == {
-        ResponseKind.REFUND_REFUSED,
-        ResponseKind.AMOUNT_REFUSED,
-        ResponseKind.STORED_AMOUNT_TOO_LARGE,
-    }
+NO_REFUSALS = [
+    *((400, code) for code in ("balance_insufficient", "insufficient_funds", "parameter_unknown")),
+    *((402, "card_declined"), (404, "resource_missing"), (401, None), (429, None), (500, None), (None, None)),
+]
+
+
+@pytest.mark.parametrize(("status", "code"), NO_REFUSALS)
+def test_nothing_else_is_a_refusal(status: int | None, code: str | None) -> None:
+    """An outage, a wrong API key or too little balance frees no amount that may still be refunded."""
+    assert refusal_of(classify(sdk_error(status, code=code))) is None
+
+
+# ---------------------------------------------------------------- which outcome is later
+
+PENDING, SUCCEEDED, FAILED = RefundState.PENDING, RefundState.SUCCEEDED, RefundState.FAILED
+STORED: dict[str, dict[str, Any]] = {
+    "pending": {"status": PENDING},
+    "refused": {"status": FAILED},
+    "held": {"status": SUCCEEDED, "stripe_refund_id": "re_1", "pending_reason": "insufficient_funds"},
+    "made": {"status": SUCCEEDED, "stripe_refund_id": "re_1"},
+    "returned": {"status": FAILED, "stripe_refund_id": "re_1"},
+}
+LATER = {
+    "pending": {"refused", "held", "made", "returned"},
+    "refused": {"held", "made", "returned"},
+    "held": {"returned"},
+    "made": {"returned"},
+    "returned": set[str](),
+}
+"""Which outcomes change each state, whenever they come."""
+BY_TIME = {("held", "made"), ("made", "held")}
+"""These alone are told by their time: Stripe may hold a refund and send it."""
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, 1])
+@pytest.mark.parametrize("stored", STORED)
+def test_an_outcome_is_later_by_rank_and_not_by_arrival(stored: str, seconds: int) -> None:
+    """Each state, and each outcome that was seen a second before, with, or after it."""
+    told_at = datetime.fromtimestamp(T0, UTC)
+    refund = StoredRefund(
+        **REFUND.data.model_dump(exclude={"requested_at"}),
+        **STORED[stored],
+        fingerprint="f",
+        requested_at=told_at.isoformat(),
+        told_at=None if stored == "pending" else told_at.isoformat(),
+        correlation_id="c",
+    )
+    changed = set()
+    for told in STORED.keys() - {"pending"}:
+        given = {name: value for name, value in STORED[told].items() if name != "status"}
+        outcome = RefundOutcome(
+            **REFUND.data.model_dump(exclude={"requested_at"}),
+            **given,
+            amount_refunded_minor=0,
+            revision=1,
+            occurred_at=datetime.fromtimestamp(T0 + seconds, UTC),
+        )
+        if is_later(refund, outcome, STORED[told]["status"]):
+            changed.add(told)
+    by_time = {told for told in STORED if (stored, told) in BY_TIME and seconds > 0}
+    assert changed == LATER[stored] | by_time

@@ -156,7 +156,7 @@ def test_an_order_that_stayed_pending_is_published_again(shop: Outbox) -> None:
 
 def test_an_order_that_is_new_or_has_an_outcome_is_not_published(shop: Outbox) -> None:
     """Whatever the outcome."""
-    outcomes = {"PAID": "SUCCEEDED", "PAYMENT_DECLINED": "FAILED", "CANCELED": "NEEDS_REVIEW"}
+    outcomes = {"PAID": "SUCCEEDED", "PAYMENT_DECLINED": "FAILED", "CANCELED": "FAILED"}
     for number, (status, of_refund) in enumerate(outcomes.items(), start=2):
         shop.place(number, status=status)
         shop.request_refund(number, status=of_refund)
@@ -359,15 +359,7 @@ def test_an_order_whose_entry_cannot_be_read_raises_the_alarm_in_every_round(
     shop.place(**spoiled)
     for _ in range(3):
         assert shop.republish(seconds_later=FIRST_WAIT_SECONDS) == []
-    assert shop.causes == {Cause.UNPUBLISHABLE: 3}
-
-
-def test_a_refund_that_needs_review_raises_its_alarm_in_every_run(shop: Outbox) -> None:
-    """So an alarm that was lost comes back, and lasts as long as its cause does. Nothing is published."""
-    for number in (1, 2):
-        shop.request_refund(number, status="NEEDS_REVIEW", waiting_shard=ALL_SHARDS[0])
-    runs = [(shop.republish(seconds_later=EVERY_SECONDS), shop.causes[Cause.NEEDS_REVIEW]) for _ in range(3)]
-    assert runs == [([], 1), ([], 2), ([], 3)]
+    assert shop.causes == {Cause.UNEXPECTED_ERROR: 3}
 
 
 def test_what_sns_does_not_accept_stays_due(shop: Outbox) -> None:

@@ -47,12 +47,10 @@ def test_a_dlq_takes_messages_of_its_queue_alone() -> None:
 
 
 def test_two_stacks_of_an_account_share_no_name() -> None:
-    """Of a layer, or of the dashboard, which is global. An older version of a layer is not left behind."""
+    """Of a layer, whose older version is not left behind."""
     layers = [each["Properties"] for each in RESOURCES.values() if each["Type"] == "AWS::Serverless::LayerVersion"]
     assert all(each["LayerName"].startswith("Sub ${AWS::StackName}-") for each in layers)
     assert {each["RetentionPolicy"] for each in layers} == {"Delete"}
-    dashboard = load_template("monitoring.yaml")["Resources"]["Dashboard"]["Properties"]
-    assert dashboard["DashboardName"] == "Sub ${StackName}-${AWS::Region}"
 
 
 def guarded_by(policy: dict[str, Any]) -> list[str]:

@@ -8,8 +8,8 @@
     orders_api ─► Orders ─► publish_events ─► SNS order-events ─► SQS payments ─► charge_order ─► Payments
                   Orders ◄─ update_order ◄─ SQS order-updates ◄─ SNS payment-events ◄─ publish_events ◄─┘
 
-An event's id derives from what happened and is never random. Delivery is at-least-once, so a consumer recognizes a
-duplicate by its id.
+An event's id derives from what happened and is never random. Delivery is at-least-once: a consumer recognizes
+what is old by the attempt and the revision.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ ATTEMPT_NUMBER_MAX = 100
 Attempt = Annotated[int, Field(strict=True, ge=1, le=ATTEMPT_NUMBER_MAX)]
 """The number of the attempt to pay the order: 1, and one more for each new payment method after a decline."""
 CorrelationId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:=/+-]{1,128}$")]
-"""The id of the HTTP request that placed the order; every event and log line of the order carries it."""
+"""The id of the HTTP request that placed the order, or asked for the refund; its events and log lines carry it."""
 
 EVENT_TYPE_ATTRIBUTE = "event_type"
 """The SNS message attribute that repeats the event's type: subscriptions filter on it."""
@@ -60,7 +60,6 @@ class EventType(StrEnum):
     REFUND_REQUESTED = "onecharge.refund.requested"
     REFUND_SUCCEEDED = "onecharge.refund.succeeded"
     REFUND_FAILED = "onecharge.refund.failed"
-    REFUND_NEEDS_REVIEW = "onecharge.refund.needs_review"
 
 
 PaymentEventType = Literal[
@@ -132,8 +131,8 @@ class PaymentOutcome(OrderFact):
     """With `declined`, Stripe's decline code, or its error code if there is none. With `canceled`, `expired` (3-D
     Secure was not finished in time), `not_chargeable` (Stripe refuses the amount or the currency), or None."""
     amount_refunded_minor: int | None = Field(default=None, ge=0)
-    """Stripe's total of all refunds, also of those made in the Dashboard; only with `succeeded`. It decreases when a
-    refund fails."""
+    """Stripe's total of all refunds, also of those made in the Dashboard; only with `succeeded`. It may fall
+    when a refund fails."""
     dispute_status: str | None = Field(default=None, max_length=64)
     """Stripe's status of the newest dispute (needs_response, under_review, won, …); only with `succeeded`."""
     revision: int = Field(default=0, ge=0)

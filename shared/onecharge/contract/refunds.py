@@ -1,13 +1,11 @@
 """Refunds between the two services: their states and their events.
 
-event             type                         published by publish_events from     consumed by
-RefundRequested   onecharge.refund.requested   the OrderRefunds table's stream      refund_charge
-RefundOutcome     onecharge.refund.*           the Refunds table's stream           update_order
-
-RefundState is the refund's in both services' tables: OrderRefunds (transitions: onecharge.orders.refunds) and Refunds.
+event             type                         published by                         consumed by
+RefundRequested   onecharge.refund.requested   publish_events, from OrderRefunds    refund_charge
+RefundOutcome     onecharge.refund.*           refund_charge, stripe_webhook,       update_order
+                                               reconcile
 """
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -28,26 +26,16 @@ RefundId = Annotated[str, Field(pattern=REFUND_ID_PATTERN)]
 
 
 class RefundState(StrEnum):
-    """The state of a refund at Stripe.
-
-    PENDING ─► SUCCEEDED | FAILED | NEEDS_REVIEW        SUCCEEDED ─► FAILED, when the bank returns it
-    """
+    """The state of a refund in the OrderRefunds table; onecharge.orders.refunds says how outcomes move it."""
 
     PENDING = "PENDING"
     SUCCEEDED = "SUCCEEDED"
     """Stripe has accepted it: the money is on its way back."""
     FAILED = "FAILED"
-    """No money has moved, or the bank returned it: the amount can be refunded again."""
-    NEEDS_REVIEW = "NEEDS_REVIEW"
+    """Stripe refused it, or a bank returned it: the amount can be refunded again."""
 
 
-RefundOutcomeType = Literal[EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED, EventType.REFUND_NEEDS_REVIEW]
-REFUND_EVENT_TYPES: Mapping[RefundState, RefundOutcomeType] = {
-    RefundState.SUCCEEDED: EventType.REFUND_SUCCEEDED,
-    RefundState.FAILED: EventType.REFUND_FAILED,
-    RefundState.NEEDS_REVIEW: EventType.REFUND_NEEDS_REVIEW,
-}
-"""The event of each state that is an outcome."""
+RefundOutcomeType = Literal[EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED]
 
 
 class RefundRequested(OrderFact):
@@ -74,11 +62,16 @@ class RefundOutcome(OrderFact):
     amount_minor: AmountMinor
     currency: Currency
     stripe_refund_id: str | None = Field(default=None, max_length=255)
+    """None with `failed`: Stripe has refused it, so that there is none."""
     failure_code: str | None = Field(default=None, max_length=255)
     pending_reason: str | None = Field(default=None, max_length=255)
     """Why Stripe has not sent the money yet, such as `insufficient_funds`; only with `succeeded`."""
-    revision: int = Field(default=0, ge=0)
-    """The revision of the refund's row: of two events of a refund, the one with the higher revision is newer."""
+    amount_refunded_minor: int = Field(ge=0)
+    """Stripe's total of the payment's refunds, also of those made in the Dashboard; as in PaymentOutcome."""
+    dispute_status: str | None = Field(default=None, max_length=64)
+    """As in PaymentOutcome."""
+    revision: int = Field(ge=0)
+    """The revision of the payment's row that total and dispute are from."""
     occurred_at: AwareDatetime
 
 
@@ -101,15 +94,16 @@ class RefundRequestedEvent(OrderServiceEvent[RefundRequested]):
 
 
 class RefundOutcomeEvent(CloudEvent[RefundOutcome]):
-    """`onecharge.refund.succeeded`, `.failed` or `.needs_review`."""
+    """`onecharge.refund.succeeded` or `.failed`."""
 
     type: RefundOutcomeType
 
     @classmethod
     def of(cls, event_type: RefundOutcomeType, outcome: RefundOutcome, *, correlation_id: str) -> Self:
-        """The one event of this revision of the refund's row: its id is the same each time."""
+        """The event of this look at Stripe."""
+        kind, seen_at_ms = event_type.rpartition(".")[2], int(outcome.occurred_at.timestamp() * 1000)
         return cls(
-            id=f"{outcome.refund_id}:{event_type.rpartition('.')[2]}:{outcome.revision}",
+            id=f"{outcome.refund_id}:{kind}:{outcome.revision}:{seen_at_ms}",
             source=PAYMENT_SERVICE,
             type=event_type,
             subject=outcome.order_id,

@@ -1,20 +1,17 @@
-"""A refund that a customer requests: the item of the OrderRefunds table, its states, and its event.
-
-    refund_order ─► PENDING; then each outcome of the refund moves it (update_order):
-
-    PENDING ─► SUCCEEDED | FAILED | NEEDS_REVIEW
-    NEEDS_REVIEW ─► SUCCEEDED | FAILED
-    SUCCEEDED ─► FAILED
+"""A refund that staff requests: the item of the OrderRefunds table, how its outcomes merge, and its event.
 
 refund_order (orders_api) stores the refund in one transaction with the reservation of its amount on the order, so that
-no more is requested than was paid. update_order writes the outcome; with FAILED it releases the reservation. The item
-is the outbox: its stream publishes RefundRequested, and republish publishes it again while it is PENDING.
+no more is requested than was paid. update_order writes the outcome, and ends the reservation. The item is the outbox:
+its stream publishes RefundRequested, and republish publishes it again while it is PENDING.
+
+    PENDING  <  FAILED, refused by Stripe  <  SUCCEEDED  <  FAILED, returned by a bank
+
+Outcomes may arrive in any order, and several times: only one of a higher rank changes the refund.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Self, assert_never
 
 from pydantic import BaseModel, ConfigDict
 
@@ -31,37 +28,30 @@ from onecharge.orders.schema import Timestamp
 from onecharge.runtime.dynamodb import from_item
 
 
-def waits(status: RefundState) -> bool:
-    """Whether the payment service or a person has yet to decide: the index `waiting` has the refund, and it is kept."""
-    return status in (RefundState.PENDING, RefundState.NEEDS_REVIEW)
+def rank(status: RefundState, stripe_refund_id: str | None) -> int:
+    """The rank, as above. What failed at Stripe has a refund there; what Stripe refused has none."""
+    match status:
+        case RefundState.PENDING:
+            return 0
+        case RefundState.FAILED:
+            return 3 if stripe_refund_id else 1
+        case RefundState.SUCCEEDED:
+            return 2
+        case _:
+            assert_never(status)
 
 
-@dataclass(frozen=True)
-class RefundTransition:
-    """A move of a refund to `status`. A refund that has none of the origins ignores it."""
-
-    status: RefundState
-    origins: frozenset[RefundState]
-
-
-REFUND_OUTCOMES: Mapping[RefundOutcomeType, RefundTransition] = {
-    EventType.REFUND_SUCCEEDED: RefundTransition(
-        RefundState.SUCCEEDED, frozenset({RefundState.PENDING, RefundState.NEEDS_REVIEW})
-    ),
-    # A bank may return a refund that had succeeded (Stripe documentation, "Refunds", failed refunds).
-    EventType.REFUND_FAILED: RefundTransition(
-        RefundState.FAILED, frozenset({RefundState.PENDING, RefundState.NEEDS_REVIEW, RefundState.SUCCEEDED})
-    ),
-    EventType.REFUND_NEEDS_REVIEW: RefundTransition(RefundState.NEEDS_REVIEW, frozenset({RefundState.PENDING})),
+STATE_OF: Mapping[RefundOutcomeType, RefundState] = {
+    EventType.REFUND_SUCCEEDED: RefundState.SUCCEEDED,
+    EventType.REFUND_FAILED: RefundState.FAILED,
 }
-"""The move that each outcome of a refund makes (update_order)."""
+"""The state that each outcome tells."""
 
 
 class StoredRefund(BaseModel):
     """An item of the OrderRefunds table.
 
-    It may have more attributes, which are never read back: `failure_code`, `outcome_revision`, `waiting_shard` or
-    `expires_at`.
+    It may have more attributes, which are never read back: `waiting_shard` or `expires_at`.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
@@ -83,6 +73,13 @@ class StoredRefund(BaseModel):
 
     # Written by refund_order, then by update_order.
     status: RefundState
+    revision: int = 0
+    """How often update_order has written it."""
+    told_at: Timestamp | None = None
+    """When the payment service looked at Stripe for the outcome that is stored."""
+    stripe_refund_id: str | None = None
+    failure_code: str | None = None
+    """Why Stripe refused it, or a bank returned it."""
     pending_reason: str | None = None
     """Why Stripe has not sent the money yet; only with SUCCEEDED."""
 

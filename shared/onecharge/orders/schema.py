@@ -34,9 +34,9 @@ RETENTION_SECONDS = 530 * 24 * 3600
 service keeps its rows for 500 days, so an order outlives its payment: as long as a payment can answer for an order id,
 the order is there to refuse another cart under the same idempotency key."""
 
-REFUNDABLE_SECONDS = 490 * 24 * 3600
-"""How long after its payment an order can be refunded: ten days less than the payment service keeps the row, without
-which it cannot make the refund."""
+REFUNDABLE_SECONDS = 425 * 24 * 3600
+"""How long after its payment an order can be refunded: 75 days less than the payment service keeps the row. Stripe
+may hold a refund for 45 days, and a bank may return it 30 days later (Stripe documentation, "Refunds")."""
 
 
 class Money(Protocol):
@@ -150,9 +150,11 @@ class StoredOrder(BaseModel):
     """Stripe's total of all refunds, also of those made in the Dashboard, as far as it was published."""
     dispute_status: str | None = None
 
-    # Written by refund_order, and by update_order when a refund fails.
-    reserved_minor: int = 0
-    """The sum of the refunds that succeeded or may succeed."""
+    # Written by refund_order, and by update_order with the outcome.
+    pending_refunds_minor: int = 0
+    """The sum of the order's refunds that are PENDING."""
+    refunds_revision: int = 0
+    """How often a refund of it was written: the sum can be the same again, and this cannot."""
 
     @classmethod
     def from_item(cls, item: Mapping[str, Any]) -> Self:
@@ -165,8 +167,13 @@ class StoredOrder(BaseModel):
 
     @property
     def refunded_minor(self) -> int:
-        """What is refunded or being refunded, by the larger figure."""
-        return max(self.stripe_refunded_minor, self.reserved_minor)
+        """What is refunded or being refunded."""
+        return min(self.stripe_refunded_minor + self.pending_refunds_minor, self.amount_minor)
+
+    @property
+    def left_minor(self) -> int:
+        """What can still be refunded, by the last event: between two events it may be less, but for refunds by hand."""
+        return self.amount_minor - self.refunded_minor
 
     @property
     def current_attempt(self) -> OrderPlaced:

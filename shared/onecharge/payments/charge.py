@@ -10,7 +10,6 @@ function; deliveries.py finalizes the row as `charge` says, or releases its leas
 from dataclasses import replace
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.answers import ANSWERS
 from onecharge.payments.charge_rules import (
     KEY_AGES_SECONDS,
     NOT_CHARGEABLE,
@@ -144,4 +143,4 @@ def _shown(response: Response) -> StripeIntent:
 
 
 def _released(failure: Failure) -> ReleaseLease:
-    return ReleaseLease(failure.kind, alarm=ANSWERS[failure.kind].charge_alarm, kept=failure.details)
+    return ReleaseLease(failure.kind, alarm=failure.alarm, kept=failure.details)

@@ -82,6 +82,12 @@ class StripeIntent:
     def is_open(self) -> bool:
         return self.status in OPEN
 
+    @property
+    def is_returned(self) -> bool:
+        """Whether its customer has all of the money back: refunded, or by a dispute that was lost."""
+        is_lost = self.dispute is not None and self.dispute.status == "lost"
+        return is_lost or self.amount_refunded_minor >= self.amount_minor
+
     def pays(self, request: FrozenRequest) -> bool:
         """Whether it takes exactly the order's money."""
         return (self.amount_minor, self.currency) == (request.amount_minor, request.currency)

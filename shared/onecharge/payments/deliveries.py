@@ -86,7 +86,7 @@ def after_claim(event: OrderEvent, claim: Claim, tools: Tools) -> Disposition:
     """Charge the row that was claimed, or ignore the duplicate."""
     if isinstance(claim, Claimed | AlreadyEnded) and _differs(event, claim.row):
         message = "message differs from the frozen request: its data is ignored"
-        _log(event, message, tools, alarm=Cause.MESSAGE_DIFFERS)
+        _log(event, message, tools, alarm=Cause.UNEXPECTED_ERROR)
     match claim:
         case Claimed(row):
             return finalize(row, tools)

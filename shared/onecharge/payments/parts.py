@@ -2,22 +2,21 @@
 
 import time
 
+from onecharge.contract.events import Event
 from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.instruments import Instruments
 from onecharge.payments.payment_intents import PaymentIntents
-from onecharge.payments.refund_rows import RefundStore
-from onecharge.payments.refund_tools import RefundTools
+from onecharge.payments.refund import tell_later_word
+from onecharge.payments.rows import ReleaseLease
 from onecharge.payments.stripe_client import StripeAccount
 from onecharge.payments.stripe_events import StripeEvent
-from onecharge.payments.stripe_gateway import StripeGateway
 from onecharge.payments.stripe_rate import StripeRate, share
 from onecharge.payments.sync import sync
-from onecharge.payments.sync_refund import sync_refund
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore
 from onecharge.runtime.parts import Parts, part
 from onecharge.runtime.secrets import Secret
+from onecharge.runtime.topics import Topic
 
 
 class PaymentParts(Parts):
@@ -45,10 +44,6 @@ class PaymentParts(Parts):
         """This process's share of what Stripe allows for one endpoint."""
         per_second, workers = self.environment["CHARGES_PER_SECOND"], self.environment["CHARGE_CONCURRENCY"]
         return StripeRate(share(float(per_second), int(workers)))
-
-    @part
-    def refunds(self) -> RefundStore:
-        return RefundStore(self.dynamodb, self.environment["REFUNDS_TABLE"])
 
     @part
     def shop(self) -> str:
@@ -85,22 +80,30 @@ class PaymentParts(Parts):
             lease_seconds=self.bounds.lease_seconds,
             deadline=self.bounds.deadline(time.time()),
             requires_action_seconds=self.requires_action_seconds,
+            publish=self.publish,
         )
 
-    def refund_tools(self) -> RefundTools:
-        """The same for a refund. Raises SecretUnavailable."""
-        return RefundTools(
-            payments=self.payments,
-            refunds=self.refunds,
-            stripe=StripeGateway(self.stripe.client()),
-            instruments=Instruments(time.time, self.logger, self.counts),
-            rate=self.rate,
-            lease_seconds=self.bounds.lease_seconds,
-            deadline=self.bounds.deadline(time.time()),
-        )
+    def publish(self, event: Event) -> None:
+        """For SyncParts: other functions publish nothing."""
+        raise NotImplementedError
+
+
+class SyncParts(PaymentParts):
+    """What applies Stripe's word to rows, and tells outcomes of refunds. template.yaml: SyncVariables."""
+
+    @part
+    def payment_events(self) -> Topic:
+        """Where the outcomes of refunds go."""
+        return Topic(self.sns, self.environment["PAYMENT_EVENTS_TOPIC_ARN"], self.logger, self.counts)
+
+    def publish(self, event: Event) -> None:
+        """Publish the outcome of a refund. Raises ReleaseLease and botocore's errors."""
+        for failure in self.payment_events.publish([event]):
+            raise ReleaseLease(f"SNS does not accept the outcome: {failure.code}")
 
     def apply(self, event: StripeEvent) -> None:
         """Make our rows say what Stripe says after this event. Raises sync.OUTAGES."""
-        order_id = sync(event, self.tools())
+        tools = self.tools()
+        order_id = sync(event, tools)
         if order_id is not None and event.refund is not None:
-            sync_refund(order_id, event, event.refund, self.refund_tools())
+            tell_later_word(order_id, event, tools)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from stripe.params import PaymentIntentCreateParams
 
 
+_PAGE_SIZE = 100
+
+
 @dataclass(frozen=True)
 class Response:
     """A PaymentIntent, or why there is none."""
@@ -104,9 +107,9 @@ class PaymentIntents:
         return self.retrieve(intent_id) if refused else response
 
     def newest_dispute(self, intent_id: str) -> Dispute | None:
-        """The newest dispute of its charges. Raises stripe.StripeError."""
-        found = self.client.v1.disputes.list({"payment_intent": intent_id, "limit": 1}).data
-        return Dispute(found[0].id, found[0].status) if found else None
+        """The newest dispute of its charges, rather one that takes or took money. Raises stripe.StripeError."""
+        listed = self.client.v1.disputes.list({"payment_intent": intent_id, "limit": _PAGE_SIZE}).data
+        return min((Dispute(each.id, each.status) for each in listed), key=lambda each: each.took_nothing, default=None)
 
 
 def _asked(request: Callable[[], Any], intent_id: str | None = None) -> Response:

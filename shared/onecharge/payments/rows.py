@@ -6,11 +6,12 @@ PENDING ────┤════════════ lease ════�
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.states import PaymentState
+from onecharge.payments.refund_rules import Sent
 from onecharge.runtime.alarms import Cause
 
 FINAL = (PaymentState.SUCCEEDED, PaymentState.CANCELED)
@@ -42,7 +43,7 @@ KEYS_USED_UP = "every key of the window replays a failure"
 
 
 class Dispute(NamedTuple):
-    """A charge's newest dispute."""
+    """A charge's dispute."""
 
     dispute_id: str
     status: str
@@ -51,6 +52,11 @@ class Dispute(NamedTuple):
     def needs_response(self) -> bool:
         """Whether Stripe waits for evidence: of a dispute, of an inquiry before one, or of an appeal."""
         return self.status.endswith("needs_response")
+
+    @property
+    def took_nothing(self) -> bool:
+        """Whether it left the money with us: it was won, or is an inquiry before a dispute."""
+        return self.status == "won" or self.status.startswith("warning_")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +89,8 @@ class Payment:
     amount_refunded_minor: int = 0
     dispute_id: str | None = None
     dispute_status: str | None = None
+    refunds_sent: Mapping[str, Sent] = field(default_factory=dict)
+    """What is known of the requests for each refund, by its id."""
     correlation_id: str = ""
 
     def create_key(self, shop: str, number: int) -> str:

@@ -133,7 +133,7 @@ class StripeAccount:
         try:
             key = self._key()
         except SecretUnavailable:
-            self._count(Alarm(Cause.STRIPE_KEY_UNREADABLE))
+            self._count(Alarm(Cause.STRIPE_ACCOUNT))
             raise
         return self._client_for(key)
 

@@ -15,7 +15,7 @@ from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import metadata_of, read_intent
 from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.stripe_objects import read_refund
+from onecharge.payments.refunds_at_stripe import read_refund
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 

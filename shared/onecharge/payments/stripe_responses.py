@@ -1,7 +1,6 @@
 """Classifies what Stripe answers, and failures of the network.
 
-What follows from each kind of response is in answers.py. Source: Stripe documentation, "Error handling", "Error codes",
-"Idempotent requests".
+Source: Stripe documentation, "Error handling", "Error codes", "Idempotent requests".
 """
 
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 import stripe
 
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.redaction import redacted
 
 IDEMPOTENT_REPLAYED = "idempotent-replayed"
@@ -20,25 +20,18 @@ REFUSED_KEY_STATUSES = (401, 403)
 _MESSAGE_LENGTH_MAX = 500
 
 
-class LookupInconclusive(Exception):
-    """Stripe may have more refunds of a PaymentIntent than were read."""
-
-
 class ResponseKind(StrEnum):
-    """The kinds of response other than the requested object. Only refunds tell the STORED ones apart."""
+    """The kinds of response other than the requested object, replayed or not."""
 
     NO_ANSWER = "no answer: a time-out, a dropped connection, a proxy's page"
     OTHER_OBJECT = "an answer about another object: metadata that no create of ours has sent, or another id"
     RETRYABLE = "Stripe cannot do it now: 408, 409, 424, 429, 5xx, another 402, a PaymentIntent's own rate limit"
-    STORED_FAILURE = "any of these with Idempotent-Replayed: every later request with this key gets the same response"
-    STORED_REFUSAL = "another refusal with Idempotent-Replayed: nothing was executed"
-    STORED_AMOUNT_TOO_LARGE = "an amount above Stripe's maximum, or above what is left to refund, likewise"
     DECLINED = "402 card_error"
     PAYMENT_METHOD_REFUSED = (
         "a payment method that is unknown, used up, unactivated, restricted, blocked or of another customer"
     )
     AMOUNT_REFUSED = "an amount below Stripe's minimum or above its maximum, or a currency that it does not take"
-    REFUND_REFUSED = "charge_already_refunded, charge_disputed, or more than is left to refund, replayed or not"
+    REFUND_REFUSED = "charge_already_refunded, charge_disputed, or more than is left to refund"
     UNEXPECTED_STATE = "400 payment_intent_unexpected_state"
     OTHER_PARAMETERS = "400 idempotency_error: the key was used with other parameters"
     API_KEY_REPLACED = "401 or 403 of an API key that was replaced since"
@@ -48,6 +41,21 @@ class ResponseKind(StrEnum):
     )
     NOT_FOUND = "404 of the object itself"
     INVALID = "another 4xx"
+
+
+_ALARMS: Mapping[ResponseKind, Cause] = {
+    ResponseKind.OTHER_OBJECT: Cause.STRIPE_INCONCLUSIVE,
+    ResponseKind.ACCOUNT: Cause.STRIPE_ACCOUNT,
+    # The API key may be another account's.
+    ResponseKind.NOT_FOUND: Cause.STRIPE_ACCOUNT,
+    **dict.fromkeys(
+        (
+            *(ResponseKind.AMOUNT_REFUSED, ResponseKind.REFUND_REFUSED),
+            *(ResponseKind.OTHER_PARAMETERS, ResponseKind.INVALID),
+        ),
+        Cause.REQUEST_REFUSED,
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -62,9 +70,13 @@ class Failure:
 
     @property
     def is_of_amount(self) -> bool:
-        """Whether Stripe refuses the amount or the currency, now or as a replay."""
-        refused = ResponseKind.AMOUNT_REFUSED, ResponseKind.STORED_REFUSAL, ResponseKind.STORED_AMOUNT_TOO_LARGE
-        return self.kind in refused and self.code in _AMOUNT_CODES.values()
+        """Whether Stripe refuses the amount or the currency."""
+        return self.kind is ResponseKind.AMOUNT_REFUSED
+
+    @property
+    def alarm(self) -> Cause | None:
+        """Why a person has to see it, if waiting does not help."""
+        return _ALARMS.get(self.kind)
 
     @property
     def details(self) -> dict[str, str]:
@@ -99,10 +111,10 @@ _ACCOUNT_CODES = frozenset(
         "capability_not_active tls_version_unsupported balance_insufficient insufficient_funds"
     ).split()
 )
-_REFUSALS = (ResponseKind.ACCOUNT, ResponseKind.NOT_FOUND, ResponseKind.INVALID, ResponseKind.AMOUNT_REFUSED)
-"""Their cause may be gone while the key still replays them. What a payment method is refused for stays: an attempt has
-one key, and another card is another attempt."""
-_REFUND_CODES = ("charge_already_refunded", "charge_disputed", "refund_disputed_payment")
+_REFUND_CODES = (
+    *("charge_already_refunded", "charge_disputed", "refund_disputed_payment"),
+    *("charge_not_refundable", "charge_for_pending_refund_disputed"),
+)
 # Stripe has no error code for a refund of more than is left: only the message says so.
 _MORE_THAN_IS_LEFT = "unrefunded amount on charge", "greater than charge amount"
 _RATE_LIMIT_OF_A_PAYMENT_INTENT = "payment_intent_rate_limit_exceeded"
@@ -139,9 +151,6 @@ def classify(error: stripe.StripeError) -> Failure:
     details: Any = error.error
     code = getattr(details, "code", None) or error.code
     kind, code = _kind_and_code(error, details, code)
-    if kind in _REFUSALS and is_replay(error.headers):
-        is_too_large = code == "amount_too_large"
-        kind = ResponseKind.STORED_AMOUNT_TOO_LARGE if is_too_large else ResponseKind.STORED_REFUSAL
     return Failure(
         kind,
         code=code,
@@ -161,11 +170,11 @@ def _kind_and_code(error: stripe.StripeError, details: Any, code: str | None) ->
         # The connection broke off during the response, or a proxy answered: Stripe's errors have a type.
         return ResponseKind.NO_ANSWER, code
     if status in (408, 409, 424, 429) or status >= 500 or code == _RATE_LIMIT_OF_A_PAYMENT_INTENT:
-        return (ResponseKind.STORED_FAILURE if is_replay(error.headers) else ResponseKind.RETRYABLE), code
+        return ResponseKind.RETRYABLE, code
     if status == 402 and kind == "card_error":
         return ResponseKind.DECLINED, getattr(details, "decline_code", None) or code
     if status == 402:
-        return (ResponseKind.STORED_FAILURE if is_replay(error.headers) else ResponseKind.RETRYABLE), code
+        return ResponseKind.RETRYABLE, code
     if status in REFUSED_KEY_STATUSES and API_KEY_REPLACED in (error.headers or {}):
         return ResponseKind.API_KEY_REPLACED, code
     if status in REFUSED_KEY_STATUSES or code in _ACCOUNT_CODES:

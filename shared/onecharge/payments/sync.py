@@ -13,12 +13,11 @@ import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.answers import cause_of_error
 from onecharge.payments.charge import cancel, retrieve
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.rows import Dispute, Payment, ReleaseLease
 from onecharge.payments.stripe_events import EventDeferred, StripeEvent
-from onecharge.payments.stripe_responses import LookupInconclusive, ResponseKind
+from onecharge.payments.stripe_responses import ResponseKind, classify
 from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
@@ -29,8 +28,7 @@ from onecharge.runtime.secrets import SecretUnavailable
 TRIES = 4
 """How often a row is compared that others keep writing, before the event is deferred."""
 
-_OF_STRIPE = (LookupInconclusive, stripe.StripeError)
-OUTAGES = (EventDeferred, ReleaseLease, *_OF_STRIPE, BotoCoreError, ClientError, SecretUnavailable)
+OUTAGES = (EventDeferred, ReleaseLease, stripe.StripeError, BotoCoreError, ClientError, SecretUnavailable)
 """What may stop the work on an event or a row halfway: it has to be done again."""
 
 
@@ -38,8 +36,8 @@ def cause_of(error: Exception) -> Cause | None:
     """The alarm's cause if a person must act, else None."""
     if isinstance(error, EventDeferred | ReleaseLease):
         return error.alarm
-    if isinstance(error, _OF_STRIPE):
-        return cause_of_error(error)
+    if isinstance(error, stripe.StripeError):
+        return classify(error).alarm
     is_expected = is_outage(error) if isinstance(error, ClientError) else isinstance(error, OUTAGES)
     return None if is_expected else Cause.UNEXPECTED_ERROR
 
@@ -52,7 +50,7 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
     intent: StripeIntent | None = None
     order_id, shop = event.order_id, event.shop
     if event.is_of_dispute or event.refund is not None:
-        # A dispute or a refund does not name its order. Its charge has succeeded: this is as good as a later look.
+        # A dispute or a refund does not name its order.
         intent = tools.with_dispute(retrieve(event.payment_intent_id, tools), is_told=event.is_of_dispute)
         order_id, shop = intent.order_id, intent.shop
     if order_id is None or shop != tools.shop:
@@ -60,6 +58,9 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
         return None
     row = tools.payments.read(order_id)
     if not _shows(row, event, tools):
+        # Stripe was asked before the row was read: somebody may have written a newer total meanwhile.
+        if intent is not None and row is not None and _difference(row, intent, tools):
+            intent = tools.with_dispute(retrieve(event.payment_intent_id, tools), is_told=event.is_of_dispute)
         sync_row(order_id, row, intent, event.payment_intent_id, tools)
     return order_id
 
@@ -89,7 +90,9 @@ def sync_row(
             return
         if _apply(order_id, row, intent, difference, tools):
             return
-        row, intent = tools.payments.read(order_id), None
+        before, row, intent = row, tools.payments.read(order_id), None
+        if before is not None and row is None:
+            raise EventDeferred("the row was lost meanwhile: the next time it is written again")
     raise EventDeferred("the row kept changing")
 
 

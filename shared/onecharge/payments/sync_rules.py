@@ -73,7 +73,7 @@ def _without_row(intent: StripeIntent, shop: str, now: int) -> Difference | None
 
 
 def _of_another(row: Payment, intent: StripeIntent) -> Difference | None:
-    if intent.amount_refunded_minor >= intent.amount_minor:
+    if intent.is_returned:
         return None
     names = "another PaymentIntent" if row.payment_intent_id else "no PaymentIntent"
     return Difference(f"it succeeded, and the order's row names {names}", alarm=Cause.MONEY_DIFFERS)
@@ -85,9 +85,8 @@ def _of_success(row: Payment, intent: StripeIntent, now: int) -> Difference | No
         known = {name: getattr(row, name) for name in changes}
         return Difference("its refunds or its dispute changed", changes) if changes != known else None
     if row.state is PaymentState.CANCELED:
-        is_back = intent.amount_refunded_minor >= intent.amount_minor
         says = "it succeeded although the order is CANCELED: refund it at Stripe"
-        return None if is_back else Difference(says, alarm=Cause.MONEY_DIFFERS)
+        return None if intent.is_returned else Difference(says, alarm=Cause.MONEY_DIFFERS)
     if row.state is PaymentState.PENDING and now < row.lease_expires_at:
         # The lease owner finalizes it; if it crashes, SQS delivers the message again.
         return None

@@ -3,8 +3,8 @@
     one try at Stripe x tries  <  one record  <  function timeout  <  lease  <  visibility timeout (template.yaml, 6 x)
 
 A lease that outlives the function means that the previous owner has ended when the next one claims the row. These
-bounds save time and cost. The promise depends only on FUTURE_MAX_SECONDS, and on how long a PaymentIntent may be
-created (payments/charge_rules.py, CREATE_SECONDS).
+bounds save time and cost. The promise depends on FUTURE_MAX_SECONDS, CREATE_SECONDS (charge_rules.py) and
+UNANSWERED_SECONDS (refund_rules.py).
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,6 @@ billed."""
 FUTURE_MAX_SECONDS = 3600
 """How far in the future an order may have been placed, by the clock of the worker that reads it: as far as clocks may
 differ. A later time would let its PaymentIntent be created after Stripe has forgotten its keys."""
-
-OVERDUE_SECONDS = 24 * 3600
-"""How long a refund may stay unfinished before it is an alarm."""
 
 RETENTION_SECONDS = 500 * 24 * 3600
 """A row's time to live after its last final state. The order outlives it by 30 days. An unfinished row does not expire.

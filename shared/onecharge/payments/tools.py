@@ -7,10 +7,11 @@ from typing import Any
 import stripe
 from aws_lambda_powertools import Logger
 
-from onecharge.payments.answers import ANSWERS
+from onecharge.contract.events import Event
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import PaymentIntents
+from onecharge.payments.refunds_at_stripe import RefundsAtStripe
 from onecharge.payments.rows import Payment, ReleaseLease
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.stripe_responses import classify
@@ -35,10 +36,16 @@ class Tools:
     """Epoch seconds, after which no further request to Stripe is begun."""
     requires_action_seconds: int
     """How long a customer may take to authenticate."""
+    publish: Callable[[Event], None]
+    """Publishes the outcome of a refund. Raises ReleaseLease, and botocore's errors."""
 
     @property
     def shop(self) -> str:
         return self.stripe.shop
+
+    @property
+    def refunds(self) -> RefundsAtStripe:
+        return RefundsAtStripe(self.stripe.client, self.shop)
 
     def now(self) -> int:
         """The time in whole epoch seconds, as it is stored."""
@@ -73,7 +80,7 @@ class Tools:
             return replace(intent, dispute=self.stripe.newest_dispute(intent.payment_intent_id))
         except stripe.StripeError as error:
             failure = classify(error)
-            raise ReleaseLease(failure.kind, alarm=ANSWERS[failure.kind].charge_alarm) from error
+            raise ReleaseLease(failure.kind, alarm=failure.alarm) from error
 
     def alarm(self, cause: Cause, message: str, row: Payment | None, intent: StripeIntent | None, **about: Any) -> None:
         """Report what happened although it should not, or what no rule can correct."""

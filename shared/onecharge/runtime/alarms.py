@@ -1,35 +1,29 @@
 """The causes of the metric `Alarm`, which are its dimension in CloudWatch: why a person has to act.
 
-Each cause has a CloudWatch alarm of its name in monitoring.yaml; docs/runbook.md says what it means and what fixes it.
-Causes that ask for the same action are one.
+An alarm of monitoring.yaml watches each cause; docs/runbook.md says what it means and how it is fixed. Causes that ask
+for the same action share an alarm, and are one where nothing needs to tell them apart.
 """
 
 from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """What a person has to act on."""
+    """What a person has to act on. What is said of an alarm is also in its log line, with the order."""
 
     STRIPE_ACCOUNT = "StripeAccount"
-    STRIPE_KEY_UNREADABLE = "StripeKeyUnreadable"
-    WEBHOOK_SILENT = "WebhookSilent"
-    REQUEST_REFUSED = "RequestRefused"
+    """Key, account or webhook endpoint."""
     STRIPE_INCONCLUSIVE = "StripeInconclusive"
     MONEY_DIFFERS = "MoneyDiffers"
-    ROW_LOST = "RowLost"
     PAID_AFTER_DECLINE = "PaidAfterDecline"
-    NEEDS_REVIEW = "NeedsReview"
-    REFUND_FAILED = "RefundFailed"
-    BALANCE_TOO_LOW = "BalanceTooLow"
+    ROW_LOST = "RowLost"
     HELD = "Held"
     OVERDUE = "Overdue"
+    BALANCE_TOO_LOW = "BalanceTooLow"
+    REFUND_FAILED = "RefundFailed"
     CHARGE_DISPUTED = "ChargeDisputed"
-    RECONCILE_BEHIND = "ReconcileBehind"
-    UNPUBLISHABLE = "Unpublishable"
-    ITEM_UNREADABLE = "ItemUnreadable"
-    MESSAGE_DIFFERS = "MessageDiffers"
-    UNAUTHENTICATED = "Unauthenticated"
+    REQUEST_REFUSED = "RequestRefused"
     UNEXPECTED_ERROR = "UnexpectedError"
+    """Our code, its configuration, or an item that somebody changed."""
 
 
 class RowMissing(Exception):

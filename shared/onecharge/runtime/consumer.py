@@ -214,7 +214,9 @@ class Consumer[E: Event]:
         except Exception as error:  # No order fails because of an error of ours: SQS delivers the message again.
             self._count("DeliveryFailed")
             about = {}
-            if not is_outage(error) and not isinstance(error, SecretUnavailable):
+            if isinstance(error, SecretUnavailable):
+                about = {"cause": Cause.STRIPE_ACCOUNT}  # It was counted when the key was read.
+            elif not is_outage(error):
                 # The invocation succeeds, and the queue's age leaves out what is retried: no other alarm sees it.
                 cause = Cause.ROW_LOST if isinstance(error, RowMissing) else Cause.UNEXPECTED_ERROR
                 self._count(Alarm(cause))

@@ -308,10 +308,10 @@ class _ProblemResponses:
     def unauthenticated(self, _: Exception) -> Response[str]:
         """The claims are missing, so nobody is served: 401. It cannot happen while each route has its authorizer."""
         self.count("Unauthenticated")
-        self.count(Alarm(Cause.UNAUTHENTICATED))
+        self.count(Alarm(Cause.UNEXPECTED_ERROR))
         self.logger.error(
             "request refused: no verified claims, so the route has no authorizer",
-            extra={"correlation_id": self.correlation_id},
+            extra={"correlation_id": self.correlation_id, "cause": Cause.UNEXPECTED_ERROR},
         )
         detail = "The request has no verified access token."
         return Problem(HTTPStatus.UNAUTHORIZED, "unauthenticated", detail).response(self.correlation_id)

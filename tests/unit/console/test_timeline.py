@@ -15,11 +15,10 @@ from console.timeline import CUSTOMER, ORDERS, QUEUE, REFUNDS, REPAIRS, STRIPE, 
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import PaymentState
 from onecharge.orders.refunds import StoredRefund
+from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rules import StripeIntent
-from onecharge.payments.refund_rules import FrozenRefund, Refund
-from onecharge.payments.time_bounds import OVERDUE_SECONDS
-from ops.facts import Facts, IntentFacts, RefundFacts, StripeFacts
+from ops.facts import Facts, IntentFacts, StripeFacts
 from ops.story import story
 from tests.shop import builders
 
@@ -52,6 +51,7 @@ def timed_out(at: float, worker: str = "w1") -> dict[str, Any]:
     return {"timestamp": (T0 + at) * 1000, "logStreamName": worker, "message": "Task timed out after 12.00 seconds\n"}
 
 
+TOLD: dict[str, Any] = {"service": "refund_charge", "refund_id": REFUND_ID, "type": "onecharge.refund.succeeded"}
 FIRST: dict[str, Any] = {"message_id": "m1", "receive_count": 1}
 CREATE = request(1.1, "POST /v1/payment_intents", idempotency_key=f"shop-1:{ORDER_ID}:0:0", order_id=ORDER_ID)
 STORED = powertools(1.2, "PaymentIntent stored", payment_intent_id=PI, **FIRST)
@@ -124,12 +124,10 @@ def refunded() -> Facts:
         reason="a cup was broken",
         status=RefundState.SUCCEEDED,
     )
-    frozen = FrozenRefund.of(asked.requested_event().data, PI)
-    row = Refund(request=frozen, state=RefundState.SUCCEEDED, finalized_at=T0 + 40)
     return replace(
         charged,
         stripe=StripeFacts(intents=[replace(intent, refunds=[made])]),
-        refunds=[RefundFacts(refund_id=REFUND_ID, requested=asked, row=row)],
+        refunds=[asked],
     )
 
 
@@ -214,8 +212,8 @@ def test_an_order_is_in_the_list_where_the_log_placed_it() -> None:
     [
         (None, 1, True),
         (Stored("PENDING", 1, "EUR", T0), 60, False),
-        (Stored("PENDING", 1, "EUR", T0), OVERDUE_SECONDS + 1, True),
-        (Stored("PAYMENT_DECLINED", 1, "EUR", T0), OVERDUE_SECONDS + 1, False),
+        (Stored("PENDING", 1, "EUR", T0), DAY_SECONDS + 1, True),
+        (Stored("PAYMENT_DECLINED", 1, "EUR", T0), DAY_SECONDS + 1, False),
         (Stored("PAID", 1, "EUR", T0), 60, True),
     ],
     ids=["accepted, no item", "waits", "waits a day", "declined", "PAID without a charge"],
@@ -389,30 +387,26 @@ def test_a_refunds_timeline_is_in_the_order_of_time_and_says_its_amount() -> Non
     """
     lines = [
         powertools(40.2, "refund requested", service="orders_api", worker="api", refund_id=REFUND_ID),
-        powertools(40.5, "refund claimed", service="refund_charge", worker="r", refund_id=REFUND_ID, row=ROW),
-        request(40.7, "POST /v1/refunds", idempotency_key=f"refund:{ORDER_ID}:{REFUND_ID}", order_id=ORDER_ID),
-        powertools(40.9, "refund finalized", service="refund_charge", worker="r", refund_id=REFUND_ID),
+        request(40.7, "POST /v1/refunds", idempotency_key=f"{builders.SHOP}:{REFUND_ID}", order_id=ORDER_ID),
+        powertools(40.9, "refund told", worker="r", **TOLD),
     ]
     told = story(refunded())
-    with_lines = [(each.lane, each.what) for each in timeline(told, lines_of(*BEGUN, *lines)).moments][-5:]
+    with_lines = [(each.lane, each.what) for each in timeline(told, lines_of(*BEGUN, *lines)).moments][-4:]
     assert with_lines == [
         (ORDERS, "rfd_bbbb… was requested: 5.00 EUR, by me: a cup was broken"),
-        (REFUNDS, "refund claimed: lease until 06:13:17"),
         (STRIPE, "re_cccc… (rfd_bbbb…) of 5.00 EUR is succeeded"),
-        (STRIPE, "refund: 2xx, key refund:ord_aaaa…:rfd_bbbb…"),
-        (REFUNDS, "rfd_bbbb… of 5.00 EUR became SUCCEEDED"),
+        (STRIPE, f"refund: 2xx, key {builders.SHOP}:rfd_bbbb…"),
+        (REFUNDS, "published: refund succeeded"),
     ]
     without = [each for each in timeline(told, []).moments if "rfd_" in each.what]
-    assert [(each.lane, each.what) for each in without] == [with_lines[0], with_lines[2], with_lines[4]]
+    assert [(each.lane, each.what) for each in without] == with_lines[:2]
 
 
 def test_a_refund_whose_line_is_not_logged_yet_is_shown_beside_another_one() -> None:
     """In the same second: the line of the one does not tell the other."""
     facts = refunded()
     [one] = facts.refunds
-    assert one.requested
-    other_id = REFUND_ID.replace("b", "d")
-    other = replace(one, refund_id=other_id, requested=one.requested.model_copy(update={"refund_id": other_id}))
+    other = one.model_copy(update={"refund_id": REFUND_ID.replace("b", "d")})
     told = story(replace(facts, refunds=[one, other]))
     line = powertools(40.2, "refund requested", service="orders_api", worker="api", refund_id=REFUND_ID)
     requested = [each.what for each in timeline(told, lines_of(line)).moments if "was requested" in each.what]

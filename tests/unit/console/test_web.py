@@ -28,7 +28,7 @@ from console.timeline import timeline
 from console.web import _events, create_app
 from ops.errors import Problem
 from ops.facts import Facts
-from ops.findings import Diagnosis, Finding, Move, broken, waits
+from ops.findings import Finding, broken, waits
 from ops.story import story
 from tests.support.harness import PROJECT
 
@@ -300,24 +300,23 @@ def test_markup_and_secrets_are_text(client: TestClient, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("finding", "color", "says_until"),
+    ("finding", "shown"),
     [
-        (broken(Diagnosis.STRIPE_DIFFERS, "", Move("reconcile", T0 + 300)), "waits", False),
-        (broken(Diagnosis.STRIPE_UNAVAILABLE), "waits", False),
-        (waits(Diagnosis.BACKING_OFF, "", Move("charge_order", T0 + 900)), "waits", False),
-        (waits(Diagnosis.AUTHENTICATION_AWAITED, "", Move("the customer", T0 + 900)), "waits", True),
-        (broken(Diagnosis.NOT_CLAIMED, "", Move("republish", T0 + 900)), "broken", True),
-        (broken(Diagnosis.DISPUTED), "broken", False),
+        (
+            waits("it waits", "republish", T0 + 900),
+            ['<li class="waits">', "Next: republish, by 06:28:00 at the latest"],
+        ),
+        (waits("it waits", "the webhook"), ['<li class="waits">', "Next: the webhook</li>"]),
+        (broken("it is disputed", "respond"), ['<li class="broken">', "Fix:<code>respond</code>"]),
     ],
-    ids=lambda value: getattr(getattr(value, "cause", None), "name", None),
+    ids=lambda value: getattr(value, "says", None),
 )
-def test_what_heals_by_itself_is_not_red(client: TestClient, finding: Finding, color: str, says_until: bool) -> None:
-    """And what comes back in a minute is not said to come by some later time at the latest."""
+def test_a_finding_is_shown_as_explain_prints_it(client: TestClient, finding: Finding, shown: list[str]) -> None:
+    """Red if a person has to act; with what happens by itself, by when, and the command."""
     app: Any = client.app
     app.state.pages.reader.findings = [finding]
-    page = client.get(f"/orders/{ORDER_ID}").text
-    assert f'<li class="{color}">' in page
-    assert ("at the latest" in page) == says_until
+    page = re.sub(r"\s+<", "<", client.get(f"/orders/{ORDER_ID}").text)
+    assert [each for each in shown if each not in page] == []
 
 
 def test_events_hold_the_same_escaped_part(client: TestClient) -> None:

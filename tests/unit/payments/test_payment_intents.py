@@ -95,14 +95,24 @@ def test_retrieve_expands_the_latest_charge(intents: PaymentIntents, http: Reque
     assert parse_qs(urlsplit(str(call.request.url)).query) == {"expand[0]": ["latest_charge"]}
 
 
-@pytest.mark.parametrize(("found", "newest"), [([], None), ([{"id": "dp_2", "status": "won"}], Dispute("dp_2", "won"))])
+@pytest.mark.parametrize(
+    ("statuses", "newest"),
+    [
+        ([], None),
+        (["won"], Dispute("dp_0", "won")),
+        (["won", "lost", "needs_response"], Dispute("dp_1", "lost")),
+        (["lost", "needs_response"], Dispute("dp_0", "lost")),
+        (["warning_closed", "won"], Dispute("dp_0", "warning_closed")),
+    ],
+)
 def test_the_newest_dispute_is_listed(
-    intents: PaymentIntents, http: RequestsMock, found: list[Any], newest: Dispute | None
+    intents: PaymentIntents, http: RequestsMock, statuses: list[str], newest: Dispute | None
 ) -> None:
-    """Stripe lists the newest first."""
+    """Stripe lists the newest first; of several, rather one that was not won."""
+    found = [{"id": f"dp_{number}", "status": status} for number, status in enumerate(statuses)]
     http.get(f"{STRIPE_API}/v1/disputes", json={"object": "list", "data": found, "has_more": False})
     assert intents.newest_dispute("pi_1") == newest
-    assert parse_qs(urlsplit(str(http.calls[0].request.url)).query) == {"payment_intent": ["pi_1"], "limit": ["1"]}
+    assert parse_qs(urlsplit(str(http.calls[0].request.url)).query) == {"payment_intent": ["pi_1"], "limit": ["100"]}
 
 
 # ---------------------------------------------------------------- what comes back
@@ -201,12 +211,12 @@ def test_an_informational_response_is_no_answer(intents: PaymentIntents, http: R
 @pytest.mark.parametrize("header", ["Idempotent-Replayed", "idempotent-replayed"])
 @pytest.mark.parametrize("status", [200, 500])
 def test_a_replay_is_known_by_its_header(intents: PaymentIntents, http: RequestsMock, header: str, status: int) -> None:
-    """Whether it is of a PaymentIntent, or of a failure: then its kind says so."""
+    """Whether it is of a PaymentIntent, or of a failure."""
     body = stripe_intent("succeeded") if status == 200 else stripe_error("api_error")
     http.post(f"{ONE}/confirm", status=status, json=body, headers={header: "true"})
     response = intents.confirm(payment())
     assert response.is_replay
-    assert (response.failure and response.failure.kind) == (None if status == 200 else ResponseKind.STORED_FAILURE)
+    assert (response.failure and response.failure.kind) == (None if status == 200 else ResponseKind.RETRYABLE)
 
 
 @pytest.mark.parametrize("edited", [{"customer_id": "cus_2"}, {"shop": "another"}, {"order_id": "ord_" + "b" * 32}])

@@ -12,7 +12,6 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from onecharge.contract.states import PaymentState
 from onecharge.payments.rows import ReleaseLease
 from onecharge.payments.stripe_events import EventDeferred, StripeEvent, parse_event
-from onecharge.payments.stripe_responses import LookupInconclusive
 from onecharge.payments.sync import TRIES, cause_of, sync
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -69,14 +68,15 @@ def test_what_the_row_shows_costs_no_request(shop: Shop) -> None:
     assert shop.row() == row
 
 
-def test_a_refund_costs_three_requests_at_most_and_a_dispute_four(shop: Shop) -> None:
-    """Together with the events that say nothing new. The row shows both; Stripe is asked until nothing differs."""
+def test_a_refund_costs_two_requests_and_a_dispute_six(shop: Shop) -> None:
+    """Together with the events that say nothing new. Stripe is asked until nothing differs, and first whose a dispute
+    is."""
     shop.deliver()
     already = len(shop.stripe.webhooks)
     shop.stripe.refund_by_hand("pi_0", 700)
     refund = [each for sent in shop.stripe.webhooks[already:] for each in happens(shop, sent)]
     assert refund == ["retrieve"] * 2
-    assert happens(shop, shop.stripe.disputed("pi_0", "needs_response")) == ["retrieve", "disputes"] * 2
+    assert happens(shop, shop.stripe.disputed("pi_0", "needs_response")) == ["retrieve", "disputes"] * 3
     assert (shop.payment().amount_refunded_minor, shop.payment().dispute) == (700, ("du_0", "needs_response"))
 
 
@@ -367,7 +367,6 @@ def test_what_stripe_does_not_answer_is_deferred(shop: Shop, failure: Any, cause
         (SecretUnavailable("x"), None),
         (sdk_error(503), None),
         (sdk_error(403), Cause.STRIPE_ACCOUNT),
-        (LookupInconclusive(), Cause.STRIPE_INCONCLUSIVE),
         (EventDeferred("x"), None),
         (EventDeferred("x", alarm=Cause.HELD), Cause.HELD),
         (KeyError("x"), Cause.UNEXPECTED_ERROR),
