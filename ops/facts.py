@@ -273,7 +273,9 @@ def _intent_facts(client: stripe.StripeClient, payment_intent_id: str) -> Intent
     is_disputed = any(getattr(each, "disputed", False) for each in charges)
     disputes = client.v1.disputes.list(of_it, _ONCE).data if is_disputed else []
     return IntentFacts(
-        intent=replace(read_intent(made), dispute=Dispute(disputes[0].id, disputes[0].status) if disputes else None),
+        intent=replace(
+            read_intent(made), dispute=Dispute.that_counts(Dispute(each.id, each.status) for each in disputes)
+        ),
         canceled_at=getattr(made, "canceled_at", None),
         charges=charges[::-1],
         refunds=list(client.v1.refunds.list(of_it, _ONCE).auto_paging_iter()) if charges else [],

@@ -201,14 +201,9 @@ def _disputes(facts: Facts) -> list[Dispute]:
     return [facts.payment.dispute] if facts.payment and facts.payment.dispute else []
 
 
-def _took_nothing(dispute: Dispute) -> bool:
-    """Beside such a dispute, the API takes refunds."""
-    return dispute.status == "won" or dispute.status.startswith("warning_")
-
-
 def _charge(facts: Facts) -> StripeIntent | None:
     """What is refunded of the payment, and the dispute that decides: by its row, if Stripe does not show it."""
-    row, own, dispute = facts.payment, _own(facts), min(_disputes(facts), key=_took_nothing, default=None)
+    row, own, dispute = facts.payment, _own(facts), Dispute.that_counts(_disputes(facts))
     if row is None:
         return None
     known = StripeIntent("", "", row.request.amount_minor, row.request.currency, dispute=dispute)
@@ -274,7 +269,7 @@ def _why_not_again(facts: Facts, refund: StoredRefund, code: str) -> str | None:
     """Why a refund that failed is not paid again: the customer has the money, may have it, or a dispute decides."""
     charge, own = _charge(facts), _own(facts)
     dispute = charge.dispute if charge else None
-    decides = not _took_nothing(dispute) if dispute else code in _REFUSED_BY_DISPUTE
+    decides = not dispute.took_nothing if dispute else code in _REFUSED_BY_DISPUTE
     if decides or code == _FAILED_BY_DISPUTE:
         status = dispute.status if dispute else "not known"
         return f"the customer has the money by a dispute, or it is decided there (it is {status}): pay nothing"

@@ -107,9 +107,9 @@ class PaymentIntents:
         return self.retrieve(intent_id) if refused else response
 
     def newest_dispute(self, intent_id: str) -> Dispute | None:
-        """The newest dispute of its charges, rather one that takes or took money. Raises stripe.StripeError."""
+        """The dispute of its charges that counts. Raises stripe.StripeError."""
         listed = self.client.v1.disputes.list({"payment_intent": intent_id, "limit": _PAGE_SIZE}).data
-        return min((Dispute(each.id, each.status) for each in listed), key=lambda each: each.took_nothing, default=None)
+        return Dispute.that_counts(Dispute(each.id, each.status) for each in listed)
 
 
 def _asked(request: Callable[[], Any], intent_id: str | None = None) -> Response:

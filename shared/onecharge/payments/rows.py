@@ -5,7 +5,7 @@ PENDING ────┤════════════ lease ════�
             └ crashed worker: the lease expires, and the next delivery claims the row as another owner
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
@@ -57,6 +57,11 @@ class Dispute(NamedTuple):
     def took_nothing(self) -> bool:
         """Whether it left the money with us: it was won, or is an inquiry before a dispute."""
         return self.status == "won" or self.status.startswith("warning_")
+
+    @staticmethod
+    def that_counts(newest_first: "Iterable[Dispute]") -> "Dispute | None":
+        """Of a payment's disputes the newest, rather one that takes or took money."""
+        return min(newest_first, key=lambda each: each.took_nothing, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

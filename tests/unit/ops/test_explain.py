@@ -166,6 +166,17 @@ def test_charges_disputes_and_cancellations_are_in_the_timeline(operated: Operat
         assert what in text
 
 
+def test_of_several_disputes_the_row_and_explain_count_the_same(operated: OperatedStack) -> None:
+    """The one that took money, as the webhook has written it, although a later one was won."""
+    own = put_paid(operated)
+    for status in ("lost", "won"):
+        operated.standin.close_dispute(operated.standin.open_dispute(own, amount=100), status=status)
+    counts = operated.stack.payment_intents.newest_dispute(own)
+    assert counts is not None
+    operated.set_payment(ORDER_ID, dispute_id=counts.dispute_id, dispute_status=counts.status)
+    assert (counts.status, sentences(operated)) == ("lost", ["the order is PAID: nothing is left to do"])
+
+
 def put_refund(operated: OperatedStack) -> None:
     """A refund of 1.00 EUR, which is requested and waits."""
     names = {"order_id": ORDER_ID, "refund_id": REFUND_ID, "correlation_id": "c", "attempt": 1}
