@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 from botocore.exceptions import ClientError
 
 from onecharge.contract.events import Event
-from onecharge.contract.refunds import REFUND_ID_PATTERN, RefundState
+from onecharge.contract.refunds import REFUND_ID_PATTERN
 from onecharge.contract.states import OrderStatus, PaymentState
-from onecharge.orders.refund_store import OrderRefundStore
+from onecharge.orders.refund_store import OrderRefundStore, pending_minor
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore, payment_of
@@ -42,7 +42,7 @@ from onecharge.payments.sync_rules import find_difference
 from onecharge.payments.tools import Tools
 from onecharge.runtime.aws import error_code
 from onecharge.runtime.checkpoints import CheckpointStore
-from onecharge.runtime.dynamodb import expression_values, from_item, read_items, to_item
+from onecharge.runtime.dynamodb import from_item, read_items, to_item
 from onecharge.runtime.parallel import Parallel, Threads, one_after_another
 from onecharge.runtime.topics import Topic
 from ops.connection import Stack
@@ -62,6 +62,7 @@ _THREADS, _SHOWN_MAX = 16, 50
 MISSING, COPIED, SAME, DIFFERENT, EXPIRED = "missing", "copied", "already there", "different: left as it is", "expired"
 EMITTED, SEEN, ORDER_LOST = "emitted again", "its order has seen it, or it is PENDING", "its order is lost"
 CHANGED, COUNTED = "it changed meanwhile: run this again", "pending refunds counted again"
+UNREADABLE = "pending refunds not counted: the order cannot be read, `explain` it"
 
 Item = Mapping[str, Any]
 """In DynamoDB's JSON."""
@@ -309,15 +310,15 @@ def emit_page(
     page = payments.client.scan(TableName=payments.table, Limit=_PAGE, ConsistentRead=True, **start)
     rows = [payment_of(item) for item in page["Items"]]
     keys = [{"order_id": row.request.order_id} for row in rows]
-    found = {item["order_id"]["S"]: from_item(item) for item in read_items(orders.client, orders.table, keys)}
+    found = {item["order_id"]["S"]: item for item in read_items(orders.client, orders.table, keys)}
 
     def visit(row: Payment) -> tuple[str, str, str | None]:
         order_id = row.request.order_id
-        if (order := found.get(order_id)) is None:
+        if order_id not in found:
             return order_id, ORDER_LOST, None
         is_paid = row.state is PaymentState.SUCCEEDED
-        counted = _count(orders, refunds, order, is_dry_run=is_dry_run) if refunds and is_paid else None
-        seen = order.get("payment_revision", 0)
+        counted = _count(refunds, found[order_id], is_dry_run=is_dry_run) if refunds and is_paid else None
+        seen = from_item(found[order_id]).get("payment_revision", 0)
         if tools and row.payment_intent_id and row.revision < seen and not is_dry_run:
             # It was put back, and its total with it: emitted, that would replace the order's.
             row = synced(row, tools)
@@ -337,27 +338,13 @@ def _emit(payments: PaymentStore, row: Payment, seen: int, *, now: int, is_dry_r
     return EMITTED
 
 
-def _count(orders: OrderStore, refunds: OrderRefundStore, order: Mapping[str, Any], *, is_dry_run: bool) -> str | None:
+def _count(refunds: OrderRefundStore, item: Item, *, is_dry_run: bool) -> str | None:
     """Let the order's sum of pending refunds be what they sum up to; None if it is."""
-    order_id, stored = order["order_id"], order.get("pending_refunds_minor", 0)
-    # Read after the order: a refund that is requested or ends since changes what the write expects.
-    pending = [each.amount_minor for each in refunds.of_order(order_id) if each.status is RefundState.PENDING]
-    if sum(pending) == stored:
-        return None
-    return COUNTED if is_dry_run or write_pending(orders, order_id, sum(pending), instead_of=stored) else CHANGED
-
-
-def write_pending(orders: OrderStore, order_id: str, pending_minor: int, *, instead_of: int) -> bool:
-    """Write the order's sum of pending refunds; False if it has changed since it was read."""
-    or_none = "" if instead_of else "attribute_not_exists(pending_refunds_minor) OR "
     try:
-        orders.client.update_item(
-            TableName=orders.table,
-            Key=to_item({"order_id": order_id}),
-            UpdateExpression="SET pending_refunds_minor = :pending",
-            ConditionExpression=f"attribute_exists(order_id) AND ({or_none}pending_refunds_minor = :read)",
-            ExpressionAttributeValues=expression_values(pending=pending_minor, read=instead_of),
-        )
-    except orders.client.exceptions.ConditionalCheckFailedException:
-        return False
-    return True
+        order = StoredOrder.from_item(item)
+    except ValueError:
+        return UNREADABLE
+    found = refunds.of_order(order.order_id)
+    if pending_minor(found) == order.pending_refunds_minor:
+        return None
+    return COUNTED if is_dry_run or refunds.count(order, found) else CHANGED

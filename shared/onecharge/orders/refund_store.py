@@ -61,12 +61,16 @@ class OrderRefundStore:
             facts |= {"dispute_status": outcome.dispute_status} if outcome.dispute_status else {}
         return self._write([self._outcome(refund, outcome, to)] if to else [], order, facts)
 
+    def count(self, order: StoredOrder, refunds: Sequence[StoredRefund]) -> bool:
+        """Let the order's sum be what waits of its refunds, read after it; False if the order has changed since."""
+        return self._write([], order, {"pending_refunds_minor": pending_minor(refunds)})
+
     def _outcome(self, refund: StoredRefund, outcome: RefundOutcome, to: RefundState) -> "TransactWriteItemTypeDef":
         given = {name: getattr(outcome, name) for name in ("stripe_refund_id", "failure_code", "pending_reason")}
         changes = {"#status": to, "revision": refund.revision + 1, "told_at": outcome.occurred_at.isoformat()}
         changes |= {name: value for name, value in given.items() if value is not None}
         sets = {name: f":{name.lstrip('#')}" for name in changes}
-        update, kept = status_update(refund.order_id, sets, waits=to is RefundState.PENDING, at=outcome.occurred_at)
+        update, kept = status_update(refund.order_id, sets, waits=False, at=outcome.occurred_at)
         update += "".join(f", {name}" for name, value in given.items() if value is None)
         values = {sets[name]: value for name, value in changes.items()}
         return {

@@ -8,6 +8,7 @@ import pytest
 
 from onecharge.contract.events import EventType
 from onecharge.contract.states import PaymentState
+from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.payment_intents import PaymentIntents, Response
 from onecharge.payments.stripe_events import ReconcileCheckpoint
@@ -379,10 +380,24 @@ def test_the_sum_of_pending_refunds_is_counted_again(
 def test_a_sum_that_changes_meanwhile_is_left(reconciled: OperatedStack) -> None:
     """Staff requests a refund between the reads and the write."""
     order_id = pair(reconciled, 1, "PAID", 9, "SUCCEEDED", 9)
-    reconciled.set_order(order_id, pending_refunds_minor=300)
-    assert not restore.write_pending(reconciled.orders, order_id, 0, instead_of=400)
-    assert not restore.write_pending(reconciled.orders, order_id, 0, instead_of=0)
-    assert reconciled.order(order_id).pending_refunds_minor == 300
+    refunds = OrderRefundStore(
+        reconciled.dynamodb, reconciled.stack.resource("OrderRefundsTable"), reconciled.orders.table
+    )
+    # The sum may be the same again: another refund ended.
+    for stored in (None, 400, 300):
+        reconciled.set_order(order_id, pending_refunds_minor=stored)
+        before = reconciled.order(order_id)
+        reconciled.set_order(order_id, pending_refunds_minor=300, refunds_revision=before.refunds_revision + 1)
+        assert not refunds.count(before, [])
+        assert reconciled.order(order_id).pending_refunds_minor == 300
+
+
+def test_an_order_that_cannot_be_read_stops_no_restore(reconciled: OperatedStack) -> None:
+    """Its pending refunds are not counted, which is said; its payment is emitted all the same."""
+    order_id = pair(reconciled, 1, "PAID", 8, "SUCCEEDED", 9)
+    reconciled.set_order(order_id, currency="nonsense")
+    found = restored(reconciled, "--yes")[1]["payments"]
+    assert (found[restore.UNREADABLE], found[restore.EMITTED]) == (1, 1)
 
 
 def test_more_rows_than_one_request_reads_are_compared(reconciled: OperatedStack) -> None:
