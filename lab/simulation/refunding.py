@@ -388,17 +388,24 @@ class RefundWorld(World):
         until, tables = 2 + self.choices.pick(len(self.writes) - 1), self.scenario.puts_back
         for worker in list(self.workers):
             self.crash(worker)
+        faults, self.faults_on = self.faults_on, False
+        for message in [each for each in self.queue if "refund.requested" not in each.body]:
+            self._receive(message)
+            self._finish()
         was = {(table, key): item for table, key, item in self.writes[:until] if table in tables}
         self.pass_time(HOUR)
         self._note(f"{sorted(tables)} are put back to write {until} of {len(self.writes)}", fault="put back")
         self.is_put_back = True
         for table in tables:
             self.dynamodb.tables[table] = {key: item for (of, key), item in was.items() if of == table}
-        faults, self.faults_on = self.faults_on, False
-        worker = self.start("operator", self._restore, OPERATOR_BOUNDS)
-        while worker in self.workers:
-            self._resume(worker)
+        self.start("operator", self._restore, OPERATOR_BOUNDS)
+        self._finish()
         self.faults_on = faults
+
+    def _finish(self) -> None:
+        """The only worker works until it is done."""
+        while self.workers:
+            self._resume(self.workers[0])
 
     def _restore(self) -> None:
         tools, refunds = self.service.tools(OPERATOR_BOUNDS), self.refund_store

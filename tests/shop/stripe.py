@@ -346,6 +346,9 @@ class ShopStripe:
             account: whose API key it has, if not the shop's of now.
         """
         self.reach(name)
+        seen = self.engine.accounts[_ACCOUNT_OF_KEY[self._api_key(account)]]
+        if name == "refunds" and parameters.get("payment_intent", "") not in {"", *seen.all(PaymentIntent)}:
+            raise sdk_error(404, code="resource_missing", param="payment_intent")
         if self._refuses(name) and not self.keys_store_refusals:
             self.io.met("a request is refused as invalid")
             return _answer(self._error(_INVALID))
@@ -419,12 +422,6 @@ class ShopStripe:
 
     def list_page(self, name: str, path: str, given: Mapping[str, Any], *, account: int | None = None) -> SdkList:
         """A page of a list: of `page_max` objects, however many were asked for."""
-        intent_id = given.get("payment_intent")
-        seen = self.engine.accounts[_ACCOUNT_OF_KEY[self._api_key(account)]]
-        is_unknown = intent_id is not None and intent_id not in seen.all(PaymentIntent)
-        if name == "refunds" and is_unknown:
-            self.reach(name)
-            raise sdk_error(404, code="resource_missing", param="payment_intent")
         limit = min(given.get("limit", 10), self.page_max)
         page = self.send(name, "GET", path, {**given, "limit": limit}, account=account)
 
