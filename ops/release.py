@@ -214,9 +214,10 @@ class Release:
         began_at = self.stripe_now()
         found: dict[str, list[StripeIntent]] = {order_id: [] for order_id in wanted or ()}
         for made in self._listed(since=since - MARGIN_SECONDS):
-            named, is_ours = orders_named_by(made), is_ours or read_intent(made).shop == self.stripe.shop
-            # What names several orders is no order's.
-            intent = read_intent(made) if len(named) == 1 else replace(read_intent(made), order_id=None)
+            named, intent = orders_named_by(made), read_intent(made)
+            is_ours |= intent.shop == self.stripe.shop
+            if len(named) > 1:  # It is no order's.
+                intent = replace(intent, order_id=None)
             for order_id in named if wanted is None else named.intersection(wanted):
                 found.setdefault(order_id, []).insert(0, intent)  # The list has the newest first.
         if wanted and not is_ours:

@@ -121,10 +121,9 @@ def request_refund(
         others = deps.refunds.of_order(order_id)
         # Counted anew: the order may have been put back from a backup.
         made_minor = sum(each.amount_minor for each in others if each.status is RefundState.SUCCEEDED)
-        counted = {"pending_refunds_minor": pending_minor(others)}
-        order = order.model_copy(
-            update=counted | {"stripe_refunded_minor": max(order.stripe_refunded_minor, made_minor)}
-        )
+        stripe_minor = max(order.stripe_refunded_minor, made_minor)
+        counted = {"pending_refunds_minor": pending_minor(others), "stripe_refunded_minor": stripe_minor}
+        order = order.model_copy(update=counted)
         earlier = next((each for each in others if each.refund_id == refund_id), None)
         if earlier is None:
             refund = StoredRefund(

@@ -1,6 +1,6 @@
 """The decisions about a refund: pure. No clock, no I/O. docs/protocol.md, "The refund", has the rules.
 
-found ─► tell what it is      marked as refused ─► wait, then tell FAILED      none ─► send, under its one key
+listed ─► tell what it is      refused before ─► tell FAILED, or wait      neither ─► send, under its one key
 """
 
 from collections.abc import Sequence

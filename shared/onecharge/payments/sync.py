@@ -51,7 +51,7 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
     order_id, shop = event.order_id, event.shop
     if event.is_of_dispute or event.refund is not None:
         # A dispute or a refund does not name its order.
-        intent = tools.with_dispute(retrieve(event.payment_intent_id, tools), is_told=event.is_of_dispute)
+        intent = _look(event, tools)
         order_id, shop = intent.order_id, intent.shop
     if order_id is None or shop != tools.shop:
         tools.count("EventOfAnotherShop")
@@ -60,9 +60,13 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
     if not _shows(row, event, tools):
         # Stripe was asked before the row was read: somebody may have written a newer total meanwhile.
         if intent is not None and row is not None and _difference(row, intent, tools):
-            intent = tools.with_dispute(retrieve(event.payment_intent_id, tools), is_told=event.is_of_dispute)
+            intent = _look(event, tools)
         sync_row(order_id, row, intent, event.payment_intent_id, tools)
     return order_id
+
+
+def _look(event: StripeEvent, tools: Tools) -> StripeIntent:
+    return tools.with_dispute(retrieve(event.payment_intent_id, tools), is_told=event.is_of_dispute)
 
 
 def sync_row(
