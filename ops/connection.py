@@ -10,21 +10,25 @@ itself requests. An error names a missing one.
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import boto3
 import stripe
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from onecharge.contract.events import ORDER_ID_PATTERN
+from onecharge.orders.store import OrderStore
+from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.dynamodb import to_item
-from ops.errors import Problem
+from onecharge.runtime.dynamodb import from_item, read_items, to_item
+from ops.errors import ExitStatus, Problem
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -36,6 +40,9 @@ _ANY = "test"
 """The emulator's credentials: it takes any."""
 _PATIENCE_SECONDS = 30
 """Stripe's timeouts are those of a function with this timeout: a person waits."""
+
+type Item = Mapping[str, Any]
+"""In DynamoDB's JSON."""
 
 
 class Stack:
@@ -77,10 +84,44 @@ class Stack:
     def sqs(self) -> "SQSClient":
         return cast("SQSClient", self.client("sqs"))
 
-    def item(self, table: str, **key: str) -> Mapping[str, Any] | None:
+    # ------------------------------------------------------------ what its tables and its log hold
+
+    @property
+    def payments(self) -> PaymentStore:
+        return PaymentStore(self.dynamodb, self.resource("PaymentsTable"))
+
+    @property
+    def orders(self) -> OrderStore:
+        return OrderStore(self.dynamodb, self.resource("OrdersTable"))
+
+    def item(self, table: str, **key: str) -> Item | None:
         """An item of a table by its logical id, in DynamoDB's JSON, read consistently; None if there is none."""
         name, given = self.resource(table), to_item(key)
         return self.dynamodb.get_item(TableName=name, Key=given, ConsistentRead=True).get("Item")
+
+    def items(self, table: str, order_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """The items of these orders by their ids, in plain values. Raises ReadsThrottled."""
+        found = read_items(self.dynamodb, self.resource(table), [{"order_id": each} for each in order_ids])
+        return {each["order_id"]["S"]: from_item(each) for each in found}
+
+    def refunds(self, order_id: str) -> list[Item]:
+        """The order's items of OrderRefunds."""
+        given: Any = {"KeyConditionExpression": "order_id = :id", "ExpressionAttributeValues": {":id": {"S": order_id}}}
+        return list(self.pages("query", self.resource("OrderRefundsTable"), **given))
+
+    def pages(self, operation: Literal["query", "scan"], table: str, **given: Any) -> Iterator[Item]:
+        """The items of all pages of a table by its name, read consistently."""
+        paginator: Any = self.dynamodb.get_paginator(operation)
+        pages = paginator.paginate(TableName=table, ConsistentRead=True, **given)
+        return (item for page in pages for item in page["Items"])
+
+    def log(self, pattern: str, since: float) -> Iterator[list[tuple[float, dict[str, Any]]]]:
+        """The functions' log lines that match, by page: when, and their fields. The emulator returns every line."""
+        given: Any = {"logGroupName": self.resource("FunctionsLogGroup"), "filterPattern": pattern}
+        given |= {"startTime": int(since * 1000)}
+        for page in self.client("logs").get_paginator("filter_log_events").paginate(**given):
+            lines = [(each["timestamp"] / 1000, each["message"]) for each in page["events"]]
+            yield [(at, json.loads(text)) for at, text in lines if text.startswith("{")]
 
     # ------------------------------------------------------------ what CloudFormation knows
 
@@ -90,11 +131,13 @@ class Stack:
 
     def parameter(self, name: str) -> str:
         """The value of a parameter of template.yaml. Raises Problem."""
-        return self._named("parameter", name, self._described("Parameter"))
+        given = self.described.get("Parameters", [])
+        return self._named("parameter", name, {each["ParameterKey"]: each["ParameterValue"] for each in given})
 
     def output(self, name: str) -> str:
         """The value of an output of template.yaml. Raises Problem."""
-        return self._named("output", name, self._described("Output"))
+        given = self.described.get("Outputs", [])
+        return self._named("output", name, {each["OutputKey"]: each["OutputValue"] for each in given})
 
     @property
     def api_url(self) -> str:
@@ -110,9 +153,6 @@ class Stack:
         if name not in found:
             raise Problem(f"stack {self.name} has no {kind} {name}: was it deployed from this template?")
         return found[name]
-
-    def _described(self, kind: str) -> Mapping[str, str]:
-        return {each[f"{kind}Key"]: each[f"{kind}Value"] for each in self.described.get(f"{kind}s", [])}
 
     @cached_property
     def described(self) -> Mapping[str, Any]:
@@ -142,6 +182,19 @@ class Stack:
         """The shop's PaymentIntents, requested as the functions do."""
         return PaymentIntents(self.stripe, self.shop)
 
+    def order_id_of(self, given: str) -> str:
+        """The order of an order id, or of a PaymentIntent's. Raises Problem."""
+        if re.match(ORDER_ID_PATTERN, given):
+            return given
+        if not re.fullmatch(r"pi_\w+", given):
+            raise Problem(f"{given} is neither an order id (ord_ and 32 hex digits) nor a PaymentIntent's (pi_…)")
+        shown = self.payment_intents.retrieve(given)
+        if shown.failure:
+            raise Problem(f"Stripe does not show a PaymentIntent {given}: {shown.failure.kind}", ExitStatus.FOUND)
+        if shown.intent is None or shown.intent.order_id is None:
+            raise Problem(f"{given} is not of this application: its metadata names no order", ExitStatus.FOUND)
+        return shown.intent.order_id
+
     def secret(self, logical_id: str) -> str:
         """The present value of a secret of template.yaml, empty until one is stored. It is never shown."""
         secrets = self.client("secretsmanager")
@@ -161,6 +214,8 @@ def connect(name: str | None) -> Stack:
         return _local(STACK_JSON)
     if name.endswith(".json"):
         return _local(Path(name))
+    if not re.fullmatch("[A-Za-z][A-Za-z0-9-]*", name):
+        raise Problem(f"{name} is not the name of a stack: it has letters, digits and hyphens")
     # boto3 itself reads AWS_DEFAULT_REGION alone, unlike AWS's other SDKs and its guides.
     session = boto3.Session(region_name=os.environ.get("AWS_REGION"))
     return Stack(name, session, stripe_key=os.environ.get("STRIPE_SECRET_KEY"))

@@ -17,7 +17,6 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import batched
 from typing import Any, Self
 
@@ -26,12 +25,9 @@ from pydantic import ValidationError
 from onecharge.contract import events
 from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState
 from onecharge.orders.refunds import StoredRefund
-from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.charge_rules import CREATE_SECONDS, is_held
 from onecharge.runtime.queues import DeadLetterAttribute
 from ops.connection import Stack
-from ops.errors import ExitStatus
-from ops.output import Report, Table, duration_of
+from ops.output import Report, duration_of
 
 DLQS: Mapping[str, str | None] = {
     "PaymentsDlq": "PaymentsQueue",
@@ -50,13 +46,32 @@ QUEUES: Mapping[type[events.Event], str] = {
 _EVENT = events.event_adapter(*QUEUES)
 _ADDED = {*DeadLetterAttribute, "RequestID", "ErrorCode", "ErrorMessage"}
 """The message attributes that our functions and SNS add (Amazon SNS Developer Guide, "Dead-letter queues")."""
+_LEFT, _DROPPED, _REDRIVEN = "left", "dropped", "redriven"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    commands = parser.add_subparsers(dest="dlq_command", metavar="list|redrive", required=True)
-    commands.add_parser("list", help="show each message")
-    again = commands.add_parser("redrive", help="send all messages back to their queues")
-    again.add_argument("--message-id", help="only this message")
+    parser.add_argument("action", choices=("list", "redrive"), help="show each message, or send all back")
+    parser.add_argument("--message-id", help="of redrive: only this message")
+
+
+def run(stack: Stack, arguments: Namespace) -> Report:
+    """List the messages, or redrive them."""
+    is_redrive, rows, unseen = arguments.action == "redrive", list[dict[str, Any]](), list[str]()
+    for dlq in DLQS:
+        with reading(stack, dlq) as (letters, more):
+            for letter in letters:
+                if arguments.message_id in (None, letter.message_id):
+                    outcome = {"outcome": _redrive(stack, letter, is_real=arguments.yes)} if is_redrive else {}
+                    rows.append(letter.shown | outcome)
+        if more:
+            unseen.append(f"about {more} in {dlq}: try again in 15 minutes")
+    # Another reader hides them, or the first ten of their FIFO group.
+    document = {"messages": rows, "not_seen": unseen}
+    is_left = any(each.get("outcome", _LEFT).startswith(_LEFT) for each in rows)
+    return Report(document, is_wrong=is_left or bool(unseen), is_dry_run=is_redrive and not arguments.yes)
+
+
+# ---------------------------------------------------------------- read
 
 
 @dataclass(frozen=True)
@@ -69,8 +84,8 @@ class DeadLetter:
     event_type: str | None
     order_id: str | None
     """The order that it names, even if the code cannot read it; None if that is no order's id."""
-    sent_at: datetime
-    """When it was sent to the DLQ; if SQS has moved it between standard queues, to its first queue."""
+    sent_at: float
+    """When it was sent to the DLQ; if SQS has moved it between standard queues, to its first queue. Epoch seconds."""
     received: str
     body: str
     """The event: what SNS has wrapped in its envelope, if it has."""
@@ -94,11 +109,16 @@ class DeadLetter:
             reason=attributes.get(DeadLetterAttribute.REASON, moved),
             event_type=next((each for each in events.EventType if each == event.get("type")), None),
             order_id=next((each for each in named if re.fullmatch(events.ORDER_ID_PATTERN, each)), None),
-            sent_at=datetime.fromtimestamp(int(system["SentTimestamp"]) / 1000, UTC),
+            sent_at=int(system["SentTimestamp"]) / 1000,
             received=attributes.get(DeadLetterAttribute.ORIGINAL_RECEIVE_COUNT, system["ApproximateReceiveCount"]),
             body=body,
             message=message,
         )
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        names = ("message_id", "dlq", "reason", "event_type", "order_id", "received")
+        return {name: getattr(self, name) for name in names} | {"age": duration_of(time.time() - self.sent_at)}
 
 
 def _texts(message: Mapping[str, Any]) -> dict[str, str]:
@@ -144,49 +164,19 @@ def reading(stack: Stack, dlq: str, *, limit: int = 10_000) -> Iterator[tuple[li
             stack.sqs.change_message_visibility_batch(QueueUrl=url, Entries=entries)
 
 
-def run(stack: Stack, arguments: Namespace) -> Report:
-    """List the messages, or redrive them; a dry run, unless --yes is given."""
-    rows, notes, is_redrive = list[dict[str, Any]](), list[str](), arguments.dlq_command == "redrive"
-    names = ["message_id", "dlq", "reason", "event_type", "order_id", "received", "age"]
-    for dlq in DLQS:
-        with reading(stack, dlq) as (letters, unseen):
-            for letter in letters:
-                if is_redrive and arguments.message_id not in (None, letter.message_id):
-                    continue
-                age = duration_of(time.time() - letter.sent_at.timestamp())
-                rows.append({name: getattr(letter, name, age) for name in names})
-                if is_redrive:
-                    rows[-1]["outcome"] = _redrive(stack, letter, is_real=arguments.yes)
-        if unseen:
-            why = "another reader hides them, or the first ten of their FIFO group"
-            notes.append(f"{dlq}: about {unseen} messages were not seen: {why}; try again in minutes")
-    if is_redrive and not arguments.yes:
-        notes.append("nothing was changed: --yes does it")
-    is_left = any(each.get("outcome", _LEFT).startswith(_LEFT) for each in rows)
-    table = Table.of("messages in the DLQs", " ".join([*names, *["outcome"] * is_redrive]), rows)
-    status = ExitStatus.FOUND if is_left or notes else ExitStatus.OK
-    return Report({"messages": rows, "notes": notes}, [table, *notes], status)
-
-
 # ---------------------------------------------------------------- redrive
-
-_LEFT, _DROPPED, _REDRIVEN = "left", "dropped", "redriven"
 
 
 def _redrive(stack: Stack, letter: DeadLetter, *, is_real: bool) -> str:
     """Send, then delete; the other order would lose the message. Returns what became of it, and why."""
     try:
         event = _EVENT.validate_json(letter.body)
-        queue = QUEUES[type(event)]
     except ValidationError:
-        queue = None
-    if queue is None or DLQS[letter.dlq] not in (None, queue):
         return f"{_LEFT}: this version's code cannot read it"
-    try:
-        outcome = _outcome(stack, event)
-    except ValueError:  # The values of a row that breaks its schema stay out of it.
-        return f"{_LEFT}: the row of its order or refund cannot be read: `explain` it"
-    if is_real and outcome.startswith(_REDRIVEN):
+    if DLQS[letter.dlq] not in (None, queue := QUEUES[type(event)]):
+        return f"{_LEFT}: its queue does not take such an event"
+    outcome = _outcome_of_refund(stack, event) if isinstance(event, RefundRequestedEvent) else _REDRIVEN
+    if is_real and outcome == _REDRIVEN:
         kept = {name: value for name, value in _texts(letter.message).items() if name not in _ADDED}
         attributes: Any = {name: {"DataType": "String", "StringValue": value} for name, value in kept.items()}
         place: dict[str, Any] = {}
@@ -200,18 +190,12 @@ def _redrive(stack: Stack, letter: DeadLetter, *, is_real: bool) -> str:
     return outcome
 
 
-def _outcome(stack: Stack, event: events.Event) -> str:
-    """Raises ValueError."""
-    if isinstance(event, RefundRequestedEvent):
-        item = stack.item("OrderRefundsTable", order_id=event.data.order_id, refund_id=event.data.refund_id)
+def _outcome_of_refund(stack: Stack, event: RefundRequestedEvent) -> str:
+    item = stack.item("OrderRefundsTable", order_id=event.data.order_id, refund_id=event.data.refund_id)
+    try:
         refund = StoredRefund.from_item(item) if item else None
         if refund is None or refund.requested_event().data != event.data:
             return f"{_LEFT}: OrderRefunds has no such refund: who has sent it, or was the table restored?"
-        if refund.status is not RefundState.PENDING:
-            return f"{_DROPPED}: the refund is {refund.status}"
-    if isinstance(event, events.OrderPlacedEvent | events.CancelRequestedEvent):
-        row = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable")).read(event.data.order_id)
-        age = time.time() - event.data.placed_at.timestamp()
-        if is_held(row, time.time()) if row else age >= CREATE_SECONDS:
-            return f"{_REDRIVEN}: its PaymentIntent may not be created any more: `release` the order then"
-    return _REDRIVEN
+    except ValueError:  # The values of an item that breaks its schema stay out of it.
+        return f"{_LEFT}: its item in OrderRefunds cannot be read: `explain` the order"
+    return _REDRIVEN if refund.status is RefundState.PENDING else f"{_DROPPED}: the refund is {refund.status}"

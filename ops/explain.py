@@ -9,13 +9,10 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from ops.connection import Stack
-from ops.errors import ExitStatus
-from ops.facts import gather, order_id_of_reference, surroundings
-from ops.findings import Finding
-from ops.output import Report, Table, time_of
+from ops.facts import gather, surroundings
+from ops.findings import Finding, Severity
+from ops.output import Report, time_of
 from ops.story import story
-
-STYLES = {"BROKEN": "red", "WAITS": "yellow", "FINE": "green"}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -23,34 +20,25 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    order_id = order_id_of_reference(stack, arguments.order)
+    """Raises Problem."""
+    order_id = stack.order_id_of(arguments.order)
     facts = gather(stack, order_id, surroundings(stack, now=int(time.time())), reads_log=True)
     told, order = story(facts), facts.order
-    about = f", customer {order.customer_id}, correlation id {order.correlation_id}" if order else ""
-    happened = [{"at": time_of(each.at), "where": each.where, "what": each.what} for each in told.events]
-    found = [described(each) for each in told.findings]
-    parts: list[Table | str] = [
-        Table(f"{order_id}{about}", ("where", "state", ""), told.states),
-        Table.of("what happened (UTC)", "at where what", happened),
-        Table.of("what is to be done", "says next fix", found, [STYLES[each["severity"]] for each in found]),
-        *told.omitted,
-    ]
-    document = {
+    document: dict[str, Any] = {
         "order_id": order_id,
-        "states": {each.where: each.state for each in told.states},
-        "findings": found,
-        "timeline": happened,
+        "customer_id": order.customer_id if order else None,
+        "correlation_id": order.correlation_id if order else None,
+        "states": [each._asdict() for each in told.states],
+        "what_happened": [{"at": time_of(each.at), "where": each.where, "what": each.what} for each in told.events],
+        "findings": [described(each) for each in told.findings],
     }
-    return Report(document, parts, ExitStatus.FOUND if found[0]["severity"] == "BROKEN" else ExitStatus.OK)
+    if told.omitted:
+        document["omitted"] = list(told.omitted)
+    return Report(document, is_wrong=told.findings[0].severity is Severity.BROKEN)
 
 
 def described(finding: Finding) -> dict[str, Any]:
-    """A finding as a part of a document, and as a row of a table."""
+    """A finding as a part of a document."""
     by = f", by {time_of(finding.until)}" if finding.until else ""
-    return {
-        "severity": finding.severity.name,
-        "says": finding.says,
-        "next": f"{finding.next}{by}" if finding.next else None,
-        "until": finding.until,
-        "fix": finding.fix,
-    }
+    then = f"{finding.next}{by}" if finding.next else None
+    return {"severity": finding.severity.name, "says": finding.says, "next": then, "fix": finding.fix}

@@ -8,25 +8,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
-from itertools import count
 
 from onecharge.contract.events import PAYMENT_EVENT_TYPES
 from onecharge.contract.money import as_money
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
-from onecharge.orders.republication import DAY_SECONDS, FIRST_WAIT_SECONDS, republications_due
+from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.transitions import OUTCOMES, WAITING
 from onecharge.payments.charge_rules import Cancel, Confirm, Finalize, Release, StripeIntent, decide, is_held
 from onecharge.payments.refund_rules import Refused, Send, Sent, StripeRefund, Wait
 from onecharge.payments.refund_rules import decide as decide_refund
 from onecharge.payments.refunds_at_stripe import read_refund
-from onecharge.payments.rows import UNPAID, Dispute, Payment
+from onecharge.payments.rows import UNPAID, Payment
 from onecharge.payments.sync_rules import find_difference
-from ops.facts import Facts, IntentFacts
-
-_ROUND_SECONDS = 15 * 60
-"""republish runs this often (template.yaml)."""
+from ops.facts import Facts
 
 
 class Severity(Enum):
@@ -92,41 +88,45 @@ def _row(facts: Facts) -> Iterator[Finding]:
     row, order = facts.payment, facts.order
     if order and order.status in WAITING and (row is None or row.attempt < order.attempt):
         yield _republished(facts, f"no worker has taken attempt {order.attempt} yet")
-    differences = [found for each in facts.stripe.intents for found in _difference(facts, each)]
+    differences = list(filter(None, (_difference(facts, each.intent) for each in facts.stripe.intents)))
     yield from differences
+    is_paid = order is not None and order.status is OrderStatus.PAID
+    if is_paid and (row is None or row.state is not PaymentState.SUCCEEDED) and not differences:
+        says = f"the order is PAID, and its payment is {row.state if row else 'lost'}"
+        yield broken(says, "look at what happened; if a table lost rows: docs/runbook.md#restore-a-table")
     if row is None:
         return
+    own, is_asked = facts.own, facts.stripe.was_asked and not facts.stripe.failure
     if is_held(row, facts.now):
         why = row.held_because or "it is too old to create its PaymentIntent: Stripe may have forgotten its key"
         yield broken(f"held: {why}", f"{facts.ops} release {facts.order_id} --yes")
-    elif row.payment_intent_id and facts.stripe.was_asked and not (facts.stripe.failure or _own(facts)):
+    elif row.payment_intent_id and is_asked and own is None:
         forget = f"{facts.ops} release {facts.order_id} --forget --yes"
         says = f"this Stripe account does not have the row's {row.payment_intent_id}"
         yield broken(says, f"store the right key; if a wrong one made it: {forget}")
+    elif own and row.state is PaymentState.SUCCEEDED and not own.intent.is_of(facts.shop, row.request):
+        says = f"{row.payment_intent_id}: shop, order, customer, amount or currency are not the row's"
+        yield broken(says, "find out who changed it, here or at Stripe: docs/runbook.md#moneydiffers")
+    elif differences or is_paid:
+        return
     elif row.state is PaymentState.PENDING or (row.cancel_requested_at and row.state in UNPAID):
-        if not differences:
-            yield _unfinished(facts, row)
-    elif row.state is PaymentState.REQUIRES_ACTION and not differences:
+        yield _unfinished(facts, row)
+    elif row.state is PaymentState.REQUIRES_ACTION:
         until = (row.finalized_at or row.claimed_at) + facts.requires_action_seconds
         yield waits("the customer has to authenticate (3-D Secure)", "after that, reconcile cancels it", until)
 
 
-def _own(facts: Facts) -> IntentFacts | None:
-    return facts.stripe.of(facts.payment.payment_intent_id) if facts.payment else None
-
-
-def _difference(facts: Facts, each: IntentFacts) -> Iterator[Finding]:
+def _difference(facts: Facts, intent: StripeIntent) -> Finding | None:
     row, seconds = facts.payment, facts.requires_action_seconds
-    found = find_difference(row, each.intent, shop=facts.shop, now=facts.now, requires_action_seconds=seconds)
+    found = find_difference(row, intent, shop=facts.shop, now=facts.now, requires_action_seconds=seconds)
     if found is None:
-        return
-    says = f"{each.intent.payment_intent_id} is {each.intent.status}: {found.says}"
+        return None
+    says = f"{intent.payment_intent_id} is {intent.status}: {found.says}"
     if found.changes or found.recovers or found.expires:
-        yield waits(says, "the webhook writes it, or reconcile within 40 minutes")
-    elif row and row.payment_intent_id is None and row.state in UNPAID:
-        yield broken(says, f"{facts.ops} release {facts.order_id} --yes")
-    else:
-        yield broken(says, "find out who charged it; refund what is too much at Stripe (Dashboard, Payments)")
+        return waits(says, "the webhook writes it, or reconcile within 40 minutes")
+    if row and row.payment_intent_id is None and row.state in UNPAID:
+        return broken(says, f"{facts.ops} release {facts.order_id} --yes")
+    return broken(says, "find out who charged it; refund what is too much at Stripe (Dashboard, Payments)")
 
 
 def _unfinished(facts: Facts, row: Payment) -> Finding:
@@ -134,52 +134,57 @@ def _unfinished(facts: Facts, row: Payment) -> Finding:
     said = f" (Stripe said: {facts.stripe_message})" if facts.stripe_message else ""
     if facts.now < row.lease_expires_at:
         return waits(f"a worker has the row{said}", "it finishes, or the next delivery does", row.lease_expires_at)
-    own, does = _own(facts), "creates its PaymentIntent"
-    if own:
-        match decide(row, own.intent, is_answered=False):
-            case Finalize(state):
-                does = f"makes the row {state}"
-            case Confirm():
-                does = "confirms it"
-            case Cancel():
-                does = "cancels it"
-            case Release(why, alarm):
-                does = f"waits: {why}"
-                if alarm:
-                    return broken(
-                        f"{row.payment_intent_id} is {own.intent.status}: {why}", "decide at Stripe (Dashboard)"
-                    )
-    shown = f"{row.payment_intent_id} is {own.intent.status}: " if own else ""
-    does = "continues" if row.payment_intent_id and not own else does
-    return _republished(facts, f"{shown}the next delivery {does}{said}", "its message is delivered again; ")
+    if facts.own is None:
+        does = "continues" if row.payment_intent_id else "creates its PaymentIntent"
+        return _republished(facts, f"the next delivery {does}{said}")
+    shown = f"{row.payment_intent_id} is {facts.own.intent.status}"
+    match decide(row, facts.own.intent, is_answered=False):
+        case Release(why, alarm) if alarm:
+            return broken(f"{shown}: {why}", "decide at Stripe (Dashboard)")
+        case Release(why):
+            does = f"waits: {why}"
+        case Finalize(state):
+            does = f"makes the row {state}"
+        case Confirm():
+            does = "confirms it"
+        case Cancel():
+            does = "cancels it"
+    return _republished(facts, f"{shown}: the next delivery {does}{said}")
 
 
-def _republished(facts: Facts, says: str, first: str = "") -> Finding:
+def _republished(facts: Facts, says: str) -> Finding:
     """What waits is published again; without an order that waits, only a person does it."""
     if facts.order is None or facts.order.status not in WAITING:
         return broken(says, f"{facts.ops} publish {facts.order_id} --yes")
-    return _late(says, f"{first}republish publishes it again", facts.order.waiting_since.timestamp(), facts.now)
+    then = "its message is delivered again, or republish sends another one, first after 15 minutes"
+    return _late(says, then, facts.now - facts.order.waiting_since.timestamp())
 
 
-def _late(says: str, then: str, since: float, now: int) -> Finding:
-    age = int(now - since)
-    rounds = count((age // FIRST_WAIT_SECONDS + 1) * FIRST_WAIT_SECONDS, FIRST_WAIT_SECONDS)
-    due = next(each for each in rounds if republications_due(each) > republications_due(age))
+def _late(says: str, then: str, age: float) -> Finding:
     if age > DAY_SECONDS:
         return broken(f"{says}; it waits for more than a day", "look for errors in what happened", then)
-    return waits(says, then, int(since) + due + _ROUND_SECONDS)
+    return waits(says, then)
 
 
 # ---------------------------------------------------------------- the order, and its refunds
 
 
+def _charge(facts: Facts) -> StripeIntent | None:
+    """What is refunded of the payment, and the dispute that counts: by its row, if Stripe does not show it."""
+    if own := facts.own:
+        return replace(own.intent, amount_refunded_minor=own.refunded_minor)
+    if (row := facts.payment) is None:
+        return None
+    known = StripeIntent("", "", row.request.amount_minor, row.request.currency, dispute=row.dispute)
+    return replace(known, amount_refunded_minor=row.amount_refunded_minor)
+
+
 def _order(facts: Facts) -> Iterator[Finding]:
     """The order should have the outcome that the row has: as update_order moves it."""
-    order, row = facts.order, facts.payment
-    charge = _charge(facts)
-    for dispute_id, status in (each for each in _disputes(facts) if each.needs_response):
+    order, row, charge = facts.order, facts.payment, _charge(facts)
+    if charge and charge.dispute and charge.dispute.needs_response:
         fix = "respond at Stripe (Dashboard, Disputes), and pay nothing back meanwhile"
-        yield broken(f"the charge is disputed: {dispute_id} is {status}", fix)
+        yield broken(f"the charge is disputed: {charge.dispute.dispute_id} is {charge.dispute.status}", fix)
     if order is None or row is None or charge is None:
         return
     event_type = PAYMENT_EVENT_TYPES.get(row.state)
@@ -191,52 +196,53 @@ def _order(facts: Facts) -> Iterator[Finding]:
         if not charge.is_returned:
             yield broken("the order is CANCELED, and was charged", "refund it at Stripe (Dashboard, Payments)")
     elif event_type and OUTCOMES[event_type].applies(order, row.attempt):
-        yield _republished(facts, f"the row is {row.state}, and the order does not have it yet", "its event moves it; ")
-
-
-def _disputes(facts: Facts) -> list[Dispute]:
-    """Those of the payment, the newest first: by its row, which knows one, if Stripe does not show them."""
-    if own := _own(facts):
-        return [Dispute(each.id, each.status) for each in own.disputes]
-    return [facts.payment.dispute] if facts.payment and facts.payment.dispute else []
-
-
-def _charge(facts: Facts) -> StripeIntent | None:
-    """What is refunded of the payment, and the dispute that decides: by its row, if Stripe does not show it."""
-    row, own, dispute = facts.payment, _own(facts), Dispute.that_counts(_disputes(facts))
-    if row is None:
-        return None
-    known = StripeIntent("", "", row.request.amount_minor, row.request.currency, dispute=dispute)
-    return replace(known, amount_refunded_minor=own.refunded_minor if own else row.amount_refunded_minor)
+        yield _republished(facts, f"the row is {row.state}, and the order does not have it yet")
 
 
 def _refunds(facts: Facts) -> Iterator[Finding]:
+    listed = list(map(read_refund, facts.own.refunds)) if facts.own else []
     for refund in facts.refunds:
-        name = f"{refund.refund_id} of {as_money(refund.amount_minor, refund.currency)}"
-        made, what = _decided(facts, refund)
-        if made and made.amount_minor != refund.amount_minor:
-            says = f"{name} was lost, and requested again: Stripe had made {as_money(made.amount_minor, made.currency)}"
-            yield broken(says, "if the customer should have more, request the rest under another Idempotency-Key")
-        elif refund.status is RefundState.PENDING:
-            since = datetime.fromisoformat(refund.requested_at).timestamp()
-            then = "it follows by itself: never pay it in another way, or it is paid twice"
-            yield _late(f"{name}: {what}", then, since, facts.now)
-        elif refund.status is RefundState.FAILED or (made and made.has_failed):
-            is_made, code = made or refund.stripe_refund_id, (made and made.failure_reason) or str(refund.failure_code)
-            says = f"{name} {'failed at' if is_made else 'was refused by'} Stripe: {code}"
-            if why := _why_not_again(facts, refund, code):
-                yield Finding(Severity.FINE, f"{says}; {why}")
-            else:
-                fix = _PAID_AGAIN.get(code, _PAID_AGAIN["failed" if is_made else "refused"])
-                yield broken(says, f"unless the customer was paid since: {fix}")
-        elif made and made.pending_reason == "insufficient_funds":
-            fix = "top it up (Dashboard, Balances): it follows by itself, so never pay it in another way"
-            yield broken(f"Stripe holds {name}: our balance is too low", fix)
+        yield from _refund(facts, refund, [each for each in listed if each.refund_id == refund.refund_id])
+    for refund_id in sorted(
+        {each.refund_id or "" for each in listed} - {each.refund_id for each in facts.refunds} - {""}
+    ):
+        yield broken(f"Stripe has made {refund_id}, and OrderRefunds has no such refund", _RESTORE)
+
+
+def _refund(facts: Facts, refund: StoredRefund, listed: list[StripeRefund]) -> Iterator[Finding]:
+    name = f"{refund.refund_id} of {as_money(refund.amount_minor, refund.currency)}"
+    made, what = _decided(facts, refund)
+    code, status = (made.failure_code if made else None) or refund.failure_code, refund.status
+    is_made = made is not None and not made.has_failed
+    if sum(not each.has_failed for each in listed) > 1:
+        yield broken(f"{name} was made twice at Stripe", "find out who made the second: docs/runbook.md#moneydiffers")
+    elif made and (made.amount_minor, made.currency) != (refund.amount_minor, refund.currency):
+        says = f"{name}: Stripe has made {as_money(made.amount_minor, made.currency)}"
+        yield broken(says, "request the rest under another Idempotency-Key, if the customer should have more")
+    elif status is RefundState.PENDING:
+        then = "it follows by itself: never pay it in another way, or it is paid twice"
+        yield _late(f"{name}: {what}", then, facts.now - _epoch(refund.requested_at))
+    elif facts.own and made is None and (status is RefundState.SUCCEEDED or refund.stripe_refund_id):
+        yield broken(f"{name} is {status}, and Stripe has no such refund", _RESTORE)
+    elif status is RefundState.FAILED and is_made:
+        yield broken(f"{name} is FAILED, and Stripe has made it: pay nothing", _RESTORE)
+    elif status is RefundState.FAILED or (made and made.has_failed):
+        says = f"{name} {'failed at' if made or refund.stripe_refund_id else 'was refused by'} Stripe: {code}"
+        if why := _why_not_again(facts, refund, str(code)):
+            yield Finding(Severity.FINE, f"{says}; {why}")
+        else:
+            yield broken(says, "before you pay anything, read docs/runbook.md#refundfailed")
+    elif made and made.pending_reason == "insufficient_funds":
+        fix = "top it up (Dashboard, Balances): it follows by itself, so never pay it in another way"
+        yield broken(f"Stripe holds {name}: our balance is too low", fix)
+
+
+_RESTORE = "if a table was put back: docs/runbook.md#restore-a-table"
 
 
 def _decided(facts: Facts, refund: StoredRefund) -> tuple[StripeRefund | None, str]:
     """The refund at Stripe, and what the refund worker would decide now."""
-    row, own = facts.payment, _own(facts)
+    row, own = facts.payment, facts.own
     if row is None or own is None:
         return None, "it waits for the payment service"
     sent, listed = row.refunds_sent.get(refund.refund_id, Sent()), list(map(read_refund, own.refunds))
@@ -252,22 +258,13 @@ def _decided(facts: Facts, refund: StoredRefund) -> tuple[StripeRefund | None, s
             return None, why
 
 
-_PAID_AGAIN = {
-    "failed": "request another refund through the API, or ask the customer how to pay it back",
-    "refused": "request what is left of the charge through the API, if the customer should have more",
-    "charge_not_refundable": "ask the customer how to pay it back: Stripe does not refund this charge",
-    "merchant_request": "a person canceled it at Stripe: ask why, before you request another",
-    "insufficient_funds": "top our balance up (Dashboard, Balances), then request another refund through the API",
-}
-"""How a refund that failed is paid again, by its code."""
-_FAILED_BY_DISPUTE, *_REFUSED_BY_DISPUTE = (
-    "charge_for_pending_refund_disputed charge_disputed refund_disputed_payment".split()
-)
+_FAILED_BY_DISPUTE = "charge_for_pending_refund_disputed"
+_REFUSED_BY_DISPUTE = ("charge_disputed", "refund_disputed_payment")
 
 
 def _why_not_again(facts: Facts, refund: StoredRefund, code: str) -> str | None:
     """Why a refund that failed is not paid again: the customer has the money, may have it, or a dispute decides."""
-    charge, own = _charge(facts), _own(facts)
+    charge = _charge(facts)
     dispute = charge.dispute if charge else None
     decides = not dispute.took_nothing if dispute else code in _REFUSED_BY_DISPUTE
     if decides or code == _FAILED_BY_DISPUTE:
@@ -277,7 +274,11 @@ def _why_not_again(facts: Facts, refund: StoredRefund, code: str) -> str | None:
         return "the charge is refunded in full: pay nothing"
     ours = {each.refund_id: each for each in facts.refunds if each.status is not RefundState.FAILED}
     later = [refund_id for refund_id, each in ours.items() if each.requested_at > refund.requested_at]
-    since = datetime.fromisoformat(refund.requested_at).timestamp()
-    shown = [(each, read_refund(each)) for each in (own.refunds if own else ()) if each.created >= since]
-    later += [each.id for each, of in shown if not (of.has_failed or of.refund_id in ours)]
+    shown = facts.own.refunds if facts.own else ()
+    since = [read_refund(each) for each in shown if each.created >= _epoch(refund.requested_at)]
+    later += [each.stripe_refund_id for each in since if not (each.has_failed or each.refund_id in ours)]
     return f"{', '.join(later)} followed: pay nothing, unless it is for something else" if later else None
+
+
+def _epoch(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

@@ -12,44 +12,30 @@ order is released, 1 if not.
 """
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
-from email.utils import parsedate_to_datetime
-from functools import partial
-from heapq import nlargest
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
-from onecharge.orders.store import OrderStore
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.charge_rows import PaymentStore, final_changes
+from onecharge.payments.charge_rows import final_changes
 from onecharge.payments.charge_rules import CREATE_SECONDS, Finalize, StripeIntent, is_held, reason_of_cancellation
-from onecharge.payments.payment_intents import PaymentIntents, read_intent
 from onecharge.payments.rows import OTHER_PARAMETERS, Payment
-from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
-from onecharge.runtime.dynamodb import ALL_SHARDS
-from onecharge.runtime.paging import paged
 from ops.connection import Stack
-from ops.errors import ExitStatus, Problem
-from ops.facts import orders_named_by
-from ops.output import Report, Table, time_of
+from ops.errors import Problem
+from ops.look import Look, Seen, unfinished
+from ops.output import Report, time_of
 from ops.publish import touch
 
 ALL_SECONDS = 7 * 24 * 3600
 """`--all` releases orders up to this age; older ones are named, and released one by one."""
 
-MARGIN_SECONDS = 2 * 3600
-"""The list of PaymentIntents begins this much before the order: two clocks may be an hour wrong each."""
-
-_PAGE_SIZE = 100
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("order", nargs="?", metavar="ORDER", help="the order's id")
+    which.add_argument("order", nargs="?", metavar="ORDER", help="the order's id, or its PaymentIntent's")
     which.add_argument("--all", action="store_true", help="every order that is held, up to a week old")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--of", metavar="PI", help="which of several PaymentIntents that succeeded pays the order")
@@ -63,25 +49,19 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         raise Problem("--of, --nothing and --forget are for one order")
     release = Release.of(stack, is_dry_run=not arguments.yes, has_looked=arguments.nothing)
     now = release.stripe_now()
-    rows = release.held(now) if arguments.all else [release.named(arguments.order)]
-    is_old = {row.request.order_id: arguments.all and now - row.request.placed_at > ALL_SECONDS for row in rows}
-    seen = None if arguments.forget else release.look(row for row in rows if not is_old[row.request.order_id])
-
-    def released(row: Payment) -> dict[str, Any]:
-        order_id = row.request.order_id
+    rows = release.held(now) if arguments.all else [release.named(stack.order_id_of(arguments.order))]
+    fresh = [row for row in rows if not arguments.all or now - row.request.placed_at <= ALL_SECONDS]
+    seen = None if arguments.forget else release.look(fresh)
+    found = list[dict[str, Any]]()
+    for row in rows:
         try:
-            if is_old[order_id]:
+            if row not in fresh:
                 raise Blocked("older than a week: release it by its id")
-            what = release.release(row, seen, of=arguments.of) if seen else release.forget(row)
+            what, is_done = release.release(row, seen, of=arguments.of) if seen else release.forget(row), arguments.yes
         except Blocked as blocked:
-            return {"order_id": order_id, "done": False, "what": str(blocked)}
-        return {"order_id": order_id, "done": arguments.yes, "what": what}
-
-    found = list(map(released, rows))
-    parts: list[Table | str] = [Table.of("orders", "order_id what", found)]
-    parts += [] if arguments.yes else ["dry run: --yes does it"]
-    status = ExitStatus.OK if all(each["done"] for each in found) else ExitStatus.FOUND
-    return Report({"released": found}, parts, status)
+            what, is_done = str(blocked), False
+        found.append({"order_id": row.request.order_id, "done": is_done, "what": what})
+    return Report({"orders": found}, is_wrong=not all(each["done"] for each in found), is_dry_run=not arguments.yes)
 
 
 # ---------------------------------------------------------------- what follows from what Stripe shows, pure
@@ -166,107 +146,18 @@ def changes_without(row: Payment, order: StoredOrder | None, now: int, *, has_lo
 # ---------------------------------------------------------------- the command
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What a complete look has shown."""
-
-    began_at: int
-    """By Stripe's clock, before the first page was read; epoch seconds."""
-    by_order: Mapping[str, list[StripeIntent]]
-
-
-@dataclass(frozen=True)
-class Release:
-    """What the command works with. Methods raise Problem, stripe.StripeError and botocore's errors."""
-
-    payments: PaymentStore
-    orders: OrderStore
-    stripe: PaymentIntents
-    is_dry_run: bool
-    has_looked: bool = False
-
-    @classmethod
-    def of(cls, stack: Stack, *, is_dry_run: bool, has_looked: bool = False) -> "Release":
-        payments = PaymentStore(stack.dynamodb, stack.resource("PaymentsTable"))
-        orders = OrderStore(stack.dynamodb, stack.resource("OrdersTable"))
-        return cls(payments, orders, stack.payment_intents, is_dry_run, has_looked)
+class Release(Look):
+    """The command. Methods raise Problem, stripe.StripeError and botocore's errors."""
 
     def held(self, now: int) -> list[Payment]:
         """Every row that is held."""
-        read = partial(self.payments.unfinished, claimed_before=now, limit=_PAGE_SIZE)
-        ids = [each for page, _ in paged(ALL_SHARDS, read) for each in page]
-        return [row for row in map(self.payments.read, ids) if row and is_held(row, now)]
+        return [row for row in unfinished(self.payments, now) if is_held(row, now)]
 
     def named(self, order_id: str) -> Payment:
         """The row of this order."""
         if row := self.payments.read(order_id):
             return row
-        raise Problem(f"{order_id} has no payment: its message makes one (`publish {order_id}`), then run this again")
-
-    def look(self, rows: Iterable[Payment]) -> Seen:
-        """Read all PaymentIntents since the earliest of these orders, in one pass. A search lags, the list does not."""
-        wanted = {row.request.order_id: self._placed_at(row) for row in rows}
-        return self.look_since(min(wanted.values()), wanted) if wanted else Seen(self.stripe_now(), {})
-
-    def look_since(self, since: int, wanted: Collection[str] | None = None) -> Seen:
-        """The same since then: what names these orders, or any."""
-        is_ours = self._require_our_account() or self.has_looked
-        began_at = self.stripe_now()
-        found: dict[str, list[StripeIntent]] = {order_id: [] for order_id in wanted or ()}
-        for made in self._listed(since=since - MARGIN_SECONDS):
-            named, intent = orders_named_by(made), read_intent(made)
-            is_ours |= intent.shop == self.stripe.shop
-            if len(named) > 1:  # It is no order's.
-                intent = replace(intent, order_id=None)
-            for order_id in named if wanted is None else named.intersection(wanted):
-                found.setdefault(order_id, []).insert(0, intent)  # The list has the newest first.
-        if wanted and not is_ours:
-            raise Problem("nothing shows that this Stripe account is the shop's: look there, then `ORDER --nothing`")
-        return Seen(began_at, found)
-
-    def _placed_at(self, row: Payment) -> int:
-        """When the order was placed: by its row, or by the order itself if that is earlier.
-
-        An order that was lost may have been placed again: a key that Stripe knows with other parameters says so.
-        """
-        order, by_row = self.orders.find(row.request.order_id), row.request.placed_at
-        by_row -= 2 * 24 * 3600 if row.held_because == OTHER_PARAMETERS else 0
-        return min(by_row, int(datetime.fromisoformat(order.placed_at).timestamp())) if order else by_row
-
-    def _listed(self, since: int) -> Iterator[Any]:
-        parameters: Any = {"created": {"gte": since}, "limit": _PAGE_SIZE, "expand": ["data.latest_charge"]}
-        yield from self.stripe.client.v1.payment_intents.list(parameters).auto_paging_iter()
-
-    def _require_our_account(self, *, without: str = "") -> bool:
-        """Raises Problem if Stripe lacks the PaymentIntent of the youngest order: the key is another account's.
-
-        False: no row names one, as after a loss of the table.
-
-        Args:
-            without: an order that is to forget its PaymentIntent. One that Stripe knows, of ten others, is enough then:
-                a wrong key may have made those of several orders.
-        """
-        names: Any = {"ProjectionExpression": "order_id, payment_intent_id, placed_at"}
-        pages = self.payments.client.get_paginator("scan").paginate(TableName=self.payments.table, **names)
-        items = (item for page in pages for item in page["Items"] if "payment_intent_id" in item)
-        others = (item for item in items if item["order_id"]["S"] != without)
-        # Not the row that was claimed last: one whose PaymentIntent a wrong key has made is claimed again and again.
-        youngest = nlargest(10 if without else 1, others, key=lambda item: int(item["placed_at"]["N"]))
-        ids = [item["payment_intent_id"]["S"] for item in youngest]
-        if ids and all(map(self._is_unknown, ids)):
-            raise Problem(f"this Stripe account does not have {ids[0]}: the key is another account's, or mode's")
-        return bool(ids)
-
-    def _is_unknown(self, intent_id: str) -> bool:
-        failure = self.stripe.retrieve(intent_id).failure
-        if failure and failure.kind is not ResponseKind.NOT_FOUND:
-            raise Problem(f"Stripe does not show {intent_id}: {failure.kind}")
-        return failure is not None
-
-    def stripe_now(self) -> int:
-        """The time by Stripe's clock, which every response has."""
-        made: Any = self.stripe.client.v1.payment_intents.list({"limit": 1})
-        return int(parsedate_to_datetime(made.last_response.headers["Date"]).timestamp())
+        raise Problem(f"{order_id} has no payment: its message makes one: `{self.ops} publish {order_id} --yes`")
 
     def release(self, row: Payment, seen: Seen, *, of: str | None = None) -> str:
         """Store what was found, or let the worker create; then publish the order's event. Raises Blocked."""
@@ -277,12 +168,19 @@ class Release:
             return self._write(row, {}, now, "publish the order's event again: it is not held")
         if row.lease_expires_at > now:
             raise Blocked(f"a worker has it until {time_of(row.lease_expires_at)}: run it again then")
-        cancel, store = decide(row, seen.by_order[row.request.order_id], shop=self.stripe.shop, of=of)
+        found = decide(row, seen.by_order[row.request.order_id], shop=self.stripe.shop, of=of)
+        if found.store:
+            return self.store(row, found, order, now)
+        changes = changes_without(row, order, now, has_looked=self.has_looked)
+        end = changes.get("state")
+        what = f"end it as {end}, as its order" if end else "let the worker create a PaymentIntent"
+        return self._write(row, changes, now, f"{what}: Stripe has none")
+
+    def store(self, row: Payment, found: Decision, order: StoredOrder | None, now: int) -> str:
+        """Cancel what is one too many, and write the order's PaymentIntent to the row. Raises Blocked."""
+        cancel, store = found
         if store is None:
-            changes = changes_without(row, order, now, has_looked=self.has_looked)
-            end = changes.get("state")
-            what = f"end it as {end}, as its order" if end else "let the worker create a PaymentIntent"
-            return self._write(row, changes, now, f"{what}: Stripe has none")
+            raise Blocked("Stripe has no PaymentIntent of it")
         if store.is_open and order and order.status is OrderStatus.CANCELED:
             raise Blocked(f"the order is CANCELED, but {store.payment_intent_id} is open: cancel it at Stripe")
         if store.is_disputed:
@@ -294,9 +192,8 @@ class Release:
             if shown is None or shown.status != "canceled":
                 raise Blocked(f"{each.payment_intent_id} could not be canceled: run it again")
         what = f"store {store.payment_intent_id}, which is {store.status}"
-        return self._write(
-            row, changes_of(store, order, now), now, f"cancel {_ids(cancel)}, and {what}" if cancel else what
-        )
+        what = f"cancel {_ids(cancel)}, and {what}" if cancel else what
+        return self._write(row, changes_of(store, order, now), now, what)
 
     def forget(self, row: Payment) -> str:
         """Let the row forget a PaymentIntent that a wrong Stripe key has made. Raises Blocked."""
@@ -304,7 +201,7 @@ class Release:
         now, intent_id = self.stripe_now(), row.payment_intent_id
         if row.state is not PaymentState.PENDING or row.lease_expires_at > now or intent_id is None:
             raise Blocked(f"the payment is {row.state}, and names {intent_id}; or a worker has it")
-        if not self._is_unknown(intent_id):
+        if not self.is_unknown(intent_id):
             raise Blocked(f"this Stripe account has {intent_id}")
         return self._write(row, {"payment_intent_id": None, "released_at": None}, now, f"let it forget {intent_id}")
 
@@ -314,5 +211,5 @@ class Release:
             return f"would {what}"
         if changes and not self.payments.write_if_unchanged(row, changes, now=now):
             raise Blocked("the row has changed since it was read: run it again")
-        touch(self.payments.client, self.orders.table, {"order_id": {"S": row.request.order_id}})
+        touch(self.payments.client, self.orders.table, row.request.order_id)
         return f"done: {what}"

@@ -9,21 +9,17 @@ Both show what is told here, and nothing of their own about the order: they neve
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import starmap
 from typing import Any, NamedTuple
 
 from onecharge.contract.money import as_money
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.payments.payment_intents import metadata_of
-from ops.facts import Facts, IntentFacts, LogLine
+from ops.facts import Facts, IntentFacts
 from ops.findings import Finding, find
 
 CREATE, CONFIRM, REFUND = "create", "confirm", "refund"
 """Requests to Stripe, as `Event.logged` names them."""
-_WITHIN_A_SECOND = (
-    *("order placed", "attempt made", "cancellation requested", "payment claimed", CREATE, CONFIRM, ""),
-    *("payment finalized", "refund requested", REFUND),
-)
-"""`Event.logged`, causes before effects: rows and Stripe's objects have whole seconds."""
 
 
 @dataclass(frozen=True)
@@ -69,18 +65,23 @@ class Story:
 
 
 def story(facts: Facts) -> Story:
-    events = [*_of_order(facts), *_of_payment(facts), *_of_refunds(facts), *map(_of_line, facts.lines)]
-    for intent in facts.stripe.intents:
-        events += _of_intent(intent)
+    # Stripe's times and the rows' are whole seconds: within one, events stay in the order of this list.
+    events = [*_of_order(facts), *_of_claim(facts)]
+    events += [event for intent in facts.stripe.intents for event in _of_intent(intent)]
+    events += [
+        *sorted(starmap(_of_line, facts.lines), key=lambda event: event.at),
+        *_of_end(facts),
+        *_of_refunds(facts),
+    ]
     for letter in facts.dead_letters:
         what = f"{letter.event_type or 'a message that is not an event'} was sent here: {letter.reason}"
-        events.append(Event(int(letter.sent_at.timestamp()), letter.dlq, what))
+        events.append(Event(int(letter.sent_at), letter.dlq, what))
     charges = [charge for intent in facts.stripe.intents for charge in intent.charges if charge.status == "succeeded"]
     return Story(
         order_id=facts.order_id,
         now=facts.now,
         states=list(_states(facts)),
-        events=sorted(events, key=lambda event: (int(event.at), _WITHIN_A_SECOND.index(event.logged), event.at)),
+        events=sorted(events, key=lambda event: int(event.at)),
         findings=find(facts),
         charges=None if facts.stripe.failure else len(charges),
         is_paid=facts.order is not None and facts.order.status is OrderStatus.PAID,
@@ -118,36 +119,31 @@ def _states(facts: Facts) -> Iterator[State]:
 
 
 def _of_order(facts: Facts) -> Iterator[Event]:
-    order = facts.order
-    if order is None:
-        return
-    what, item = f"placed: {as_money(order.amount_minor, order.currency)}", order.model_dump(mode="json")
-    yield Event(_epoch(order.placed_at), "orders", what, "order placed", details=item)
-    since = order.waiting_since
-    if order.status is OrderStatus.PENDING and since > datetime.fromisoformat(order.placed_at):
-        what = f"attempt {order.attempt} was asked for, with {order.payment_method}"
-        yield Event(since.timestamp(), "orders", what, "attempt made")
-    if order.cancel_requested_at is not None:
-        at = _epoch(order.cancel_requested_at)
-        yield Event(at, "orders", "its cancellation was requested", "cancellation requested")
+    if order := facts.order:
+        what, item = f"placed: {as_money(order.amount_minor, order.currency)}", order.model_dump(mode="json")
+        yield Event(_epoch(order.placed_at), "orders", what, "order placed", details=item)
+        since = order.waiting_since
+        if order.status is OrderStatus.PENDING and order.attempt > 1:
+            what = f"attempt {order.attempt} was asked for, with {order.payment_method}"
+            yield Event(since.timestamp(), "orders", what, "attempt made")
+        if order.cancel_requested_at:
+            at = _epoch(order.cancel_requested_at)
+            yield Event(at, "orders", "its cancellation was requested", "cancellation requested")
 
 
-def _of_payment(facts: Facts) -> Iterator[Event]:
-    payment = facts.payment
-    if payment is None:
-        return
-    what = f"attempt {payment.attempt} was claimed, with {payment.payment_method or 'no card: the row was recovered'}"
-    yield Event(payment.claimed_at, "payments", what, "payment claimed")
-    if payment.cancel_requested_at is not None:
-        what = "its cancellation was requested: nothing is confirmed"
-        yield Event(payment.cancel_requested_at, "payments", what, "cancellation requested")
-    if payment.released_at is not None:
-        yield Event(payment.released_at, "payments", "an operator released it: Stripe had nothing of the order")
-    if payment.finalized_at is not None and payment.state is not PaymentState.PENDING:
-        what = f"attempt {payment.attempt} became {payment.state}" + (f": {payment.reason}" if payment.reason else "")
-        yield Event(payment.finalized_at, "payments", what, "payment finalized")
-    if payment.last_emitted_at is not None:
-        yield Event(payment.last_emitted_at, "payments", "its outcome was emitted again")
+def _of_claim(facts: Facts) -> Iterator[Event]:
+    if row := facts.payment:
+        if row.released_at:
+            yield Event(row.released_at, "payments", "an operator released it: Stripe had nothing of the order")
+        what = f"attempt {row.attempt} was claimed, with {row.payment_method or 'no card: the row was recovered'}"
+        yield Event(row.claimed_at, "payments", what, "payment claimed")
+
+
+def _of_end(facts: Facts) -> Iterator[Event]:
+    row = facts.payment
+    if row and row.finalized_at and row.state is not PaymentState.PENDING:
+        what = f"attempt {row.attempt} became {row.state}" + (f": {row.reason}" if row.reason else "")
+        yield Event(row.finalized_at, "payments", what, "payment finalized")
 
 
 def _of_intent(each: IntentFacts) -> Iterator[Event]:
@@ -166,12 +162,6 @@ def _of_intent(each: IntentFacts) -> Iterator[Event]:
     if each.canceled_at is not None:
         what = f"{intent.payment_intent_id} was canceled: {intent.cancellation_reason or 'no reason'}"
         yield Event(each.canceled_at, "stripe", what, details=ids)
-    for refund in each.refunds:
-        whose = metadata_of(refund).get("refund_id") or "made by hand"
-        reason = getattr(refund, "failure_reason", None) or getattr(refund, "pending_reason", None)
-        money = as_money(refund.amount, intent.currency)
-        what = f"{refund.id} ({whose}) of {money} is {refund.status}" + (f", {reason}" if reason else "")
-        yield Event(refund.created, "stripe", what, REFUND, details={**ids, "refund_id": whose})
     for dispute in each.disputes:
         what = f"{dispute.id} of {as_money(dispute.amount, intent.currency)}, {dispute.reason}, is {dispute.status}"
         yield Event(dispute.created, "stripe", what, tone="failed", details=ids)
@@ -184,17 +174,22 @@ def _of_refunds(facts: Facts) -> Iterator[Event]:
         what += f": {refund.reason}" if refund.reason else ""
         ids = {"refund_id": refund.refund_id}
         yield Event(_epoch(refund.requested_at), "orders", what, "refund requested", details=ids)
+    for intent, made in ((each.intent, made) for each in facts.stripe.intents for made in each.refunds):
+        whose = metadata_of(made).get("refund_id") or "made by hand"
+        reason = getattr(made, "failure_reason", None) or getattr(made, "pending_reason", None)
+        what = f"{made.id} ({whose}) of {as_money(made.amount, intent.currency)} is {made.status}"
+        ids = {"payment_intent": intent.payment_intent_id, "refund_id": whose}
+        yield Event(made.created, "stripe", f"{what}, {reason}" if reason else what, REFUND, details=ids)
 
 
 _SAID_OF_A_LINE = "event_type type state status refund_id why cause code wait_seconds replayed".split()
 
 
-def _of_line(line: LogLine) -> Event:
-    fields = line.fields
+def _of_line(at: float, fields: Mapping[str, Any]) -> Event:
     what = str(fields.get("message") or f"stripe request: {fields.get('endpoint')}")
     more = ", ".join(f"{name} {fields[name]}" for name in _SAID_OF_A_LINE if fields.get(name) is not None)
     tone = "failed" if fields.get("level") == "ERROR" else "plain"
-    return Event(line.at, str(fields.get("service")), f"{what}: {more}" if more else what, tone=tone, details=fields)
+    return Event(at, str(fields.get("service")), f"{what}: {more}" if more else what, tone=tone, details=fields)
 
 
 def _epoch(text: str) -> float:

@@ -1,7 +1,7 @@
 """Print an access token, by client credentials, for a machine or a test.
 
-The issuer chooses the subject (OAuth 2.0, RFC 6749, section 4.4): the customer is not looked at. Of an issuer of your
-own the environment names TOKEN_ENDPOINT, CLIENT_ID and CLIENT_SECRET, and TOKEN_AUDIENCE if the issuer asks for one.
+The issuer chooses the subject (OAuth 2.0, RFC 6749, section 4.4): the customer is not looked at. If you have an issuer
+of your own, the environment names TOKEN_ENDPOINT, CLIENT_ID and CLIENT_SECRET, and TOKEN_AUDIENCE if it asks for one.
 Without CLIENT_ID, the token is for the client "machines" of the stack's user pool, whose secret you may read
 (cognito-idp:DescribeUserPoolClient).
 """
@@ -40,4 +40,4 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     except (requests.RequestException, KeyError) as error:
         # Neither the request nor the answer is shown: both may hold a secret.
         raise Problem(f"no access token from TOKEN_ENDPOINT {endpoint!r}: {type(error).__name__}") from None
-    return Report({"access_token": token}, [token])
+    return Report({"access_token": token}, text=token)

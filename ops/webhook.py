@@ -29,7 +29,7 @@ import stripe
 from onecharge.payments.stripe_client import STRIPE_VERSION
 from onecharge.payments.stripe_events import EVENT_TYPES, is_signing_secret
 from ops.connection import Stack
-from ops.errors import ExitStatus, Problem
+from ops.errors import Problem
 from ops.output import Report
 
 PATIENCE_SECONDS = 90
@@ -37,8 +37,7 @@ PATIENCE_SECONDS = 90
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True)
-    actions.add_parser("create", help="make the endpoint, or compare and correct it")
+    parser.add_argument("action", choices=("create",), help="make the endpoint, or compare and correct it")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
@@ -48,22 +47,21 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     url, endpoints = f"{stack.api_url}/stripe/events", stack.stripe.v1.webhook_endpoints
     present = [each for each in endpoints.list({"limit": 100}).auto_paging_iter() if each.url == url]
     first = next((each for each in present if each.status == "enabled"), present[0] if present else None)
-    is_stored = is_signing_secret(stack.secret("StripeWebhookSecret"))
     # Stripe shows a secret only when it makes the endpoint, and never changes its API version (API reference).
+    is_stored = is_signing_secret(stack.secret("StripeWebhookSecret"))
     if first is None or not is_stored or first.api_version != STRIPE_VERSION:
         if arguments.yes:
             return _replace(stack, url, present)
         why = "has another API version" if is_stored else "has a secret that is not stored"
-        line = f"{first.id} {why}: it would be replaced" if first else f"would create an endpoint for {url}"
-        return _report("replace" if first else "create", f"{line}. --yes does it", is_done=False)
+        line = f"{first.id} {why}: it is replaced" if first else f"an endpoint for {url} is created"
+        return Report({"action": "replace" if first else "create", "message": line}, is_dry_run=True)
     if first.status == "enabled" and set(first.enabled_events) == set(EVENT_TYPES):
-        return _report("none", f"{first.id} is as it should be", is_done=True)
+        return Report({"action": "none", "message": f"{first.id} is as it should be"})
     found = f"{first.id} is {first.status}, and its events are: {', '.join(first.enabled_events)}"
-    if not arguments.yes:
-        return _report("correct", f"{found}. --yes corrects it", is_done=False)
-    changes: Any = {"enabled_events": list(EVENT_TYPES), "disabled": False}
-    endpoints.update(first.id, changes)
-    return _report("corrected", f"{found}. Corrected", is_done=True)
+    if arguments.yes:
+        changes: Any = {"enabled_events": list(EVENT_TYPES), "disabled": False}
+        endpoints.update(first.id, changes)
+    return Report({"action": "correct", "message": found}, is_dry_run=not arguments.yes)
 
 
 def _replace(stack: Stack, url: str, previous: list[stripe.WebhookEndpoint]) -> Report:
@@ -80,15 +78,13 @@ def _replace(stack: Stack, url: str, previous: list[stripe.WebhookEndpoint]) -> 
     line, names = f"created {made.id} for {url}, and stored its secret", ", ".join(each.id for each in previous)
     if not _takes(url, secret):
         stays = f": {names} stays; disable it at Stripe once the stack does" if previous else ""
-        return _report("created", f"{line}, but the stack refuses what it signs{stays}", is_done=False)
+        return Report(
+            {"action": "create", "message": f"{line}, but the stack refuses what it signs{stays}"}, is_wrong=True
+        )
     for each in previous:
         endpoints.update(each.id, {"disabled": True})  # Not deleted: its deliveries can still be read.
     line += f"; it replaces {names}, which is disabled" if previous else "; the stack takes what it signs"
-    return _report("replaced" if previous else "created", line, is_done=True)
-
-
-def _report(action: str, line: str, *, is_done: bool) -> Report:
-    return Report({"action": action, "message": line}, [line], ExitStatus.OK if is_done else ExitStatus.FOUND)
+    return Report({"action": "replace" if previous else "create", "message": line})
 
 
 def _takes(url: str, secret: str) -> bool:

@@ -29,7 +29,8 @@ from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.http_api import Problem
 from onecharge.runtime.parallel import one_after_another
 from onecharge.runtime.queues import Delivery
-from ops.restore import Mending, emit_page
+from ops.release import Release
+from ops.restore import Mending
 from orders_api.refund_order import RefundRequest, is_refundable_despite, request_refund
 from publish_events.mapping import payment_outcome_from_item, refund_requested_from_item
 from republish.republish import Republisher
@@ -408,12 +409,14 @@ class RefundWorld(World):
             self._resume(self.workers[0])
 
     def _restore(self) -> None:
-        tools, refunds = self.service.tools(OPERATOR_BOUNDS), self.refund_store
-        item = lambda _, order_id, refund_id: self.refunds.get((order_id, refund_id))  # noqa: E731
-        stack: Any = SimpleNamespace(stripe=self.service.stripe.client, item=item)
-        mending = Mending(stack, tools, is_dry_run=False)
-        found = [*mending.row(ORDER_ID, [retrieve(PAYMENT_INTENT, tools)]), *mending.refunds(0)]
-        emit_page(tools.payments, self.order_store, after=None, now=tools.now(), tools=tools, refunds=refunds)
+        tools = self.service.tools(OPERATOR_BOUNDS)
+        release = Release(tools.payments, self.order_store, self.service.stripe, is_dry_run=False)
+        mending = Mending(release, self.refund_store, tools)
+        found = [
+            *mending.row(ORDER_ID, [retrieve(PAYMENT_INTENT, tools)]),
+            *mending.refunds_since(0),
+            *mending.orders(),
+        ]
         self.service.read_events_again(T0 - DAY)
         self._note(f"restored: {[each.what for each in found]}")
 

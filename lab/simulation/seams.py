@@ -21,6 +21,7 @@ from lab.simulation.world import BaseWorld, Violation
 from onecharge.contract.events import Event, EventType, PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.ids import order_id_of
+from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import NoSuchOrder, OrderStore
@@ -35,21 +36,21 @@ from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import one_after_another
 from ops.errors import Problem as OperatorProblem
 from ops.release import Blocked
-from ops.restore import emit_page
+from ops.restore import Mending
 from orders_api.cancel_order import request_cancellation
 from orders_api.pay_again import PaymentRequest, make_attempt
 from orders_api.place_order import OrderRequest, store_order
 from publish_events.mapping import order_event_from_item, payment_outcome_from_item
 from republish.republish import Republisher
 from republish.waiting import waiting_orders
-from tests.shop.builders import DAY, INDEXES, PAYMENTS, SHOP, T0, TABLES
+from tests.shop.builders import BOUNDS, DAY, INDEXES, PAYMENTS, SHOP, T0, TABLES
 from tests.shop.dynamodb import Item, MemoryDynamoDB
 from tests.shop.stripe import ShopStripe, client_of
 from tests.support.silent import SILENT
 from update_order.orders import update_order
 
 HOUR = 3600
-ORDERS_STATE = "OrdersState"
+ORDER_REFUNDS, ORDERS_STATE = "OrderRefunds", "OrdersState"
 CUSTOMER, KEY = "cus_1", "key"
 ORDER_ID = order_id_of(SHOP, CUSTOMER, KEY)
 CARTS_MINOR = (1_000, 999_000)
@@ -105,7 +106,8 @@ class SeamWorld(BaseWorld):
 
     def __post_init__(self) -> None:
         indexes = {**INDEXES, ORDERS: {"waiting": ("waiting_shard", "waiting_since")}}
-        keys = {**TABLES, ORDERS: ("order_id",), ORDERS_STATE: ("name",)}
+        of_orders = {ORDERS: ("order_id",), ORDER_REFUNDS: ("order_id", "refund_id"), ORDERS_STATE: ("name",)}
+        keys = {**TABLES, **of_orders}
         memory: Any = MemoryDynamoDB(keys=keys, indexes=indexes, io=self)
         self.dynamodb = memory
         self.stripe = ShopStripe(self)
@@ -123,7 +125,7 @@ class SeamWorld(BaseWorld):
         self.keys_used = 0
         self.cart = 0
         # What mutants break.
-        self.emit_page = emit_page
+        self.mends = Mending.orders
         self.counts_revisions = False
         self.mutate(self)
 
@@ -411,8 +413,10 @@ class SeamWorld(BaseWorld):
     def restore(self) -> None:
         """`ops restore rows`."""
         self.service.read_events_again(T0)
-        page, _ = self.emit_page(self.payments, self.orders, after=None, now=self.clock())
-        result = page[0][1] if page else "nothing"
+        refunds = OrderRefundStore(self.dynamodb, ORDER_REFUNDS, ORDERS)
+        command = self.service.release(self.orders, client_of(self.stripe))
+        found = list(self.mends(Mending(command, refunds, self.service.tools(BOUNDS))))
+        result = found[0].what if found else "nothing"
         self._note(f"restore: {result}", f"restore: {result}")
         self.run_until_idle()
 

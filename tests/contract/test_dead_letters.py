@@ -70,4 +70,4 @@ def test_reading_hides_nothing_for_long(operated: OperatedStack) -> None:
     for _ in range(3):
         _, document, _ = operated.ops("dlq", "list")
         assert len(document["messages"]) == (10 if is_fifo else 15)
-        assert [note.startswith("PaymentsDlq: about 5 messages") for note in document["notes"]] == [True] * is_fifo
+        assert [note.startswith("about 5 in PaymentsDlq") for note in document["not_seen"]] == [True] * is_fifo

@@ -1,4 +1,4 @@
-"""A stack for the commands of `python -m ops`, in one process: template.yaml's tables and queues, a Stripe stand-in.
+"""A stack for the commands of `python -m ops`, in one process: tables in memory, moto's queues, a Stripe stand-in.
 
 `charge` runs charge_order's own handler; nothing runs by itself.
 """
@@ -19,12 +19,9 @@ from charge_order.app import ORDER_EVENT
 from charge_order.app import handle as charge_order
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, new_order_item
-from onecharge.orders.store import OrderStore
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import description_of
-from onecharge.payments.rows import Claimed, FrozenRequest, Payment
-from onecharge.payments.tools import Tools
+from onecharge.payments.rows import FrozenRequest, Payment
 from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.dynamodb import from_item, shard_of, to_item
 from onecharge.runtime.queues import Queue
@@ -34,6 +31,7 @@ from ops.output import show
 from orders_api.place_order import OrderRequest
 from stripe_standin.admin import StandInAdmin
 from tests.shop.builders import SHOP
+from tests.shop.dynamodb import MemoryDynamoDB
 from tests.shop.tools import tools_of
 from tests.support.fake_sns import FakeSns
 from tests.support.harness import LambdaContext, create_table, load_template, received
@@ -44,10 +42,6 @@ HOUR = 3600
 FREE: dict[str, Any] = {"lease_owner": None, "lease_expires_at": 0}
 FINAL: dict[str, Any] = {"unfinished_shard": None, "unfinished_claimed_at": None}
 """What a row lacks that is free, and that is final."""
-
-
-def _of_moto(service: str) -> Any:
-    return boto3.client(service)  # type: ignore[call-overload]  # The service is not known before run time.
 
 
 class Answers(list[dict[str, Any]]):
@@ -83,15 +77,14 @@ class OperatedStack:
     """The stack, its worker, and the commands that operate it.
 
     Args:
-        clients: of the AWS that it is on; moto's, if none is given (the fixture `aws`).
+        clients: of the AWS that it is on; moto's (the fixture `aws`) and tables in memory, if none is given.
     """
 
-    def __init__(self, stripe_base: str, *, fifo: bool = False, clients: Callable[[str], Any] = _of_moto) -> None:
+    def __init__(self, stripe_base: str, *, fifo: bool = False, clients: Callable[[str], Any] | None = None) -> None:
         self.standin = StandInAdmin(stripe_base)
-        self.dynamodb, self.sqs = clients("dynamodb"), clients("sqs")
-        self._name = f"shop-{uuid4().hex[:8]}"
-        self._offset_seconds = 0.0
-        self._fifo = fifo
+        self._clients: Any = clients or boto3.client
+        self.dynamodb: Any = self._clients("dynamodb") if clients else MemoryDynamoDB()
+        self._name, self._fifo, self._offset_seconds = f"shop-{uuid4().hex[:8]}", fifo, 0.0
         parameters = {"StripeApiBase": stripe_base, "RequiresActionSeconds": "43200"}
         described = [{"ParameterKey": name, "ParameterValue": value} for name, value in parameters.items()]
         outputs = [{"OutputKey": "ShopId", "OutputValue": SHOP}]
@@ -104,8 +97,8 @@ class OperatedStack:
             "lambda": Answers([{"EventSourceMappings": self.mappings}]),
             "logs": Answers([{"events": self.log}]),
             "sns": self.sns,
+            "dynamodb": self.dynamodb,
         }
-        self._clients = clients
         session: Any = self
         self.stack = Stack("shop", session, endpoint_url="http://moto")
         self.stack.__dict__["_resources"] = Resources(self._make)
@@ -113,6 +106,10 @@ class OperatedStack:
     def client(self, service: str, **_: Any) -> Any:
         """As boto3's session."""
         return self.answers.get(service) or self._clients(service)
+
+    @property
+    def sqs(self) -> Any:
+        return self._clients("sqs")
 
     def _make(self, logical_id: str, resource: Mapping[str, Any]) -> str:
         name = f"{self._name}-{logical_id}"
@@ -158,82 +155,45 @@ class OperatedStack:
 
     def put(self, table: str, **item: Any) -> None:
         """Store an item, whatever was there; an attribute that is None is left out."""
-        kept = {name: value for name, value in item.items() if value is not None}
-        self.dynamodb.put_item(TableName=self.stack.resource(table), Item=to_item(kept))
+        self.dynamodb.put_item(TableName=self.stack.resource(table), Item=to_item(item))
 
     def get(self, table: str, **key: str) -> dict[str, Any]:
         """An item, in plain Python values."""
-        table = self.stack.resource(table)
-        return from_item(self.dynamodb.get_item(TableName=table, Key=to_item(key))["Item"])
+        return from_item(self.stack.item(table, **key) or {})
 
     def delete(self, table: str, **key: str) -> None:
         """The table loses the item."""
         self.dynamodb.delete_item(TableName=self.stack.resource(table), Key=to_item(key))
 
-    # ------------------------------------------------------------ orders
-
-    @property
-    def orders(self) -> OrderStore:
-        return OrderStore(self.dynamodb, self.stack.resource("OrdersTable"))
-
     def place(self, *, at: datetime | None = None, **changes: Any) -> StoredOrder:
         """Store a new order of 25.00 EUR; `changes` overwrite its attributes."""
-        wanted = OrderRequest.model_validate(
-            {
-                "currency": "EUR",
-                "payment_method": "pm_card_visa",
-                "items": [{"sku": "mug", "quantity": 2}],
-            }
-        )
-        at = at or datetime.fromtimestamp(self.now(), UTC)
+        given = {"currency": "EUR", "payment_method": "pm_card_visa", "items": [{"sku": "mug", "quantity": 2}]}
+        wanted, at = OrderRequest.model_validate(given), at or datetime.fromtimestamp(self.now(), UTC)
         order_id = changes.get("order_id", f"ord_{uuid4().hex}")
         new = new_order_item(order_id, "cus_1", wanted, amount_minor=2500, correlation_id="corr-1", now=at)
-        item = from_item(new) | changes
-        shard = shard_of(order_id) if item["status"] in WAITING else None
-        self.put("OrdersTable", **item | {"waiting_shard": shard})
-        return StoredOrder.model_validate(item)
+        self.set_order(order_id, **(from_item(new) | changes))
+        return self.order(order_id)
 
     def order(self, order_id: str) -> StoredOrder:
-        order = self.orders.find(order_id)
-        assert order is not None
-        return order
+        return StoredOrder.model_validate(self.get("OrdersTable", order_id=order_id))
 
-    def set_order(self, order_id: str, **changes: Any) -> None:
-        """Change attributes of the order's item."""
-        self.put("OrdersTable", **(self.get("OrdersTable", order_id=order_id) | changes))
-
-    def set_status(self, order: StoredOrder, status: OrderStatus, **changes: Any) -> StoredOrder:
-        """Let the order have this status, as the outcome of its payment does."""
-        shard = shard_of(order.order_id) if status in WAITING else None
-        self.set_order(order.order_id, status=status, waiting_shard=shard, **changes)
-        return self.order(order.order_id)
+    def set_order(self, order_id: str, /, **changes: Any) -> None:
+        """Change attributes of the order's item; it is in the index if it waits, as any outcome leaves it."""
+        item = self.get("OrdersTable", order_id=order_id) | changes
+        self.put("OrdersTable", **item | {"waiting_shard": shard_of(order_id) if item["status"] in WAITING else None})
 
     @staticmethod
     def message(order: StoredOrder) -> str:
         """The message that asks to charge the order."""
         return order.placed_event().model_dump_json(exclude_none=True)
 
-    # ------------------------------------------------------------ payments
-
-    @property
-    def payments(self) -> PaymentStore:
-        return PaymentStore(self.dynamodb, self.stack.resource("PaymentsTable"))
-
     def claim(self, order_id: str, *, at: int | None = None, **changes: Any) -> None:
         """A row as its first claim leaves it; `changes` overwrite its attributes."""
         now = int(self.now()) if at is None else at
         request = FrozenRequest(order_id, 2500, "EUR", "cus_1", now)
-        claim = self.payments.claim(
-            request, attempt=1, payment_method="pm_card_visa", correlation_id="c", owner="w", now=now, lease_seconds=35
-        )
-        assert isinstance(claim, Claimed)
-        if changes:
-            self.set_payment(order_id, **changes)
-
-    def claim_again(self, order: StoredOrder) -> None:
-        """The order's row is lost, and a late message has made it again: it is held, if the order is old."""
-        self.delete("PaymentsTable", order_id=order.order_id)
-        self.claim(order.order_id, at=int(datetime.fromisoformat(order.placed_at).timestamp()), **FREE)
+        given: dict[str, Any] = {"attempt": 1, "payment_method": "pm_card_visa", "correlation_id": "c"}
+        self.stack.payments.claim(request, **given, owner="w", now=now, lease_seconds=35)
+        self.set_payment(order_id, **changes)
 
     def set_payment(self, order_id: str, **changes: Any) -> None:
         """Change attributes of the payment's row."""
@@ -244,7 +204,7 @@ class OperatedStack:
         return self.get("PaymentsTable", order_id=order_id)
 
     def payment(self, order_id: str) -> Payment:
-        payment = self.payments.read(order_id)
+        payment = self.stack.payments.read(order_id)
         assert payment is not None
         return payment
 
@@ -263,11 +223,17 @@ class OperatedStack:
         }
         return self.stack.stripe.v1.payment_intents.create(parameters).id
 
+    def refund(self, order_id: str, amount: int, /, **metadata: str) -> str:
+        """A refund of the order's PaymentIntent at Stripe."""
+        intent_id = str(self.payment(order_id).payment_intent_id)
+        parameters: Any = {"payment_intent": intent_id, "amount": amount, "metadata": metadata}
+        return self.stack.stripe.v1.refunds.create(parameters).id
+
     def charges(self, order_id: str) -> int:
         """How often the order was charged, by Stripe's ledger."""
         return len(self.standin.ledger().charges_of(order_id))
 
-    # ------------------------------------------------------------ queues
+    # ------------------------------------------------------------ queues, and the worker
 
     def send(self, queue: str, body: str, *, group: str = "g", **attributes: str) -> str:
         """Send a message with these attributes to a queue by its logical id; returns its message id."""
@@ -278,20 +244,10 @@ class OperatedStack:
 
     def messages(self, queue: str, *, visibility_seconds: int = 0) -> list[Mapping[str, Any]]:
         """The visible messages of a queue, which stay visible."""
-        answer = self.sqs.receive_message(
-            QueueUrl=self.stack.resource(queue),
-            MaxNumberOfMessages=10,
-            AttributeNames=["All"],
-            MessageAttributeNames=["All"],
-            VisibilityTimeout=visibility_seconds,
-        )
+        all_of_them = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"], "MaxNumberOfMessages": 10}
+        url = self.stack.resource(queue)
+        answer = self.sqs.receive_message(QueueUrl=url, VisibilityTimeout=visibility_seconds, **all_of_them)
         return list(answer.get("Messages", []))
-
-    # ------------------------------------------------------------ charge_order
-
-    def tools(self) -> Tools:
-        """What charge_order works with, as it is deployed."""
-        return tools_of(self.payments, self.stack.payment_intents, self.now)
 
     def charge(self) -> None:
         """charge_order receives a batch of the payments queue; what it does not report as failed is deleted."""
@@ -299,22 +255,23 @@ class OperatedStack:
         messages = self.messages("PaymentsQueue", visibility_seconds=30)
         if not messages:
             return
-        consumer = Consumer(
-            model=ORDER_EVENT,
-            handle=lambda event: charge_order(event, self.tools()),
-            queue=Queue(lambda: self.sqs, url, dlq_url),
-            logger=SILENT,
-            count=SILENT,
-        )
+        queue, tools = Queue(lambda: self.sqs, url, dlq_url), tools_of
+        handle = lambda event: charge_order(event, tools(self.stack.payments, self.stack.payment_intents, self.now))  # noqa: E731
+        consumer = Consumer(model=ORDER_EVENT, handle=handle, queue=queue, logger=SILENT, count=SILENT)
         answer = consumer.consume(received(messages), LambdaContext())
         failed = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
         for message in messages:
             if message["MessageId"] not in failed:
                 self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
 
+    def deliver(self, order_id: str) -> None:
+        """The order's present event reaches the worker."""
+        event: Any = self.order(order_id).event()
+        charge_order(event, tools_of(self.stack.payments, self.stack.payment_intents, self.now))
+
     def pay(self, **changes: Any) -> StoredOrder:
         """An order that is charged, and PAID."""
         order = self.place(**changes)
-        self.send("PaymentsQueue", self.message(order))
-        self.charge()
-        return self.set_status(order, OrderStatus.PAID)
+        self.deliver(order.order_id)
+        self.set_order(order.order_id, status=OrderStatus.PAID)
+        return self.order(order.order_id)

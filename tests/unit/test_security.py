@@ -10,7 +10,7 @@ import pytest
 
 from onecharge.runtime.logs import RedactingFormatter
 from onecharge.runtime.redaction import redacted
-from ops.output import Report, Table, show
+from ops.output import Report, show
 from orders_api.http import BODY_LENGTH_MAX
 from tests.support.harness import PROJECT, Log, load_template
 from tests.support.orders_api import Client, order
@@ -171,6 +171,6 @@ def test_a_stored_value_cannot_control_the_terminal(as_json: bool) -> None:
     """A poison message can hold anything: control sequences are shown as text, and nothing is taken for markup."""
     out = io.StringIO()
     hostile = "\x1b]0;owned\x07\x1b[2J\x9b31m\r[red]x[/red]\x08"
-    show(Report({"body": hostile}, [Table(hostile, ["c"], [[hostile]]), hostile]), as_json=as_json, out=out)
+    show(Report({hostile: hostile, "rows": [{"c": hostile}]}, text=None), as_json=as_json, out=out)
     assert re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", out.getvalue()) == []
     assert "[red]x[/red]" in out.getvalue()

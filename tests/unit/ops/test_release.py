@@ -3,16 +3,16 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from itertools import product
 from typing import Any
 
 import pytest
 
-from onecharge.contract.events import CancelRequestedEvent
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rules import CREATE_SECONDS, StripeIntent
-from onecharge.payments.rows import KEYS_USED_UP
+from onecharge.payments.rows import KEYS_USED_UP, OTHER_PARAMETERS
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from ops.errors import Problem
 from ops.release import ALL_SECONDS, Blocked, Decision, decide
@@ -61,8 +61,8 @@ def test_what_a_look_at_stripe_means() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        *({"shop": "another"}, {"shop": ""}, {"order_id": None}, {"order_id": "ord_" + "b" * 32}),
-        *({"customer_id": "cus_2"}, {"amount_minor": 1098}, {"currency": "USD"}),
+        *({"shop": "another"}, {"order_id": None}, {"order_id": OTHER_ID}, {"customer_id": "cus_2"}),
+        *({"amount_minor": 1098}, {"currency": "USD"}),
     ],
     ids=str,
 )
@@ -71,6 +71,7 @@ def test_what_names_the_order_and_does_not_agree_blocks(status: str, changes: di
     """A person has edited it, or made it: it may have charged the customer, whatever else is there."""
     strange = replace(intent(status, payment_intent_id="pi_2"), **changes)
     assert [decided(each) for each in ([strange], [intent(OPEN), strange], [intent(PAID), strange])] == [None] * 3
+    assert decided([replace(intent(OPEN), takes_cards=False)]) is None
 
 
 # ---------------------------------------------------------------- on tables and Stripe
@@ -88,32 +89,27 @@ def held(operated: OperatedStack, hours: float = 25, **row: Any) -> StoredOrder:
 def released(operated: OperatedStack, *words: str, yes: bool = True) -> list[str]:
     """What the command says of each order; its exit status is 0 if all is done."""
     status, document, _ = operated.ops("release", *words, *(["--yes"] if yes else []))
-    assert (status == 0) == all(each["done"] for each in document["released"])
-    return [each["what"] for each in document["released"]]
+    assert (status == 0) == all(each["done"] for each in document["orders"])
+    return [each["what"] for each in document["orders"]]
 
 
-def deliver(operated: OperatedStack, order_id: str) -> None:
-    """The order's present event reaches the worker."""
-    event = operated.order(order_id).event()
-    assert event is not None
-    operated.send("PaymentsQueue", event.model_dump_json(exclude_none=True))
-    operated.charge()
+def status_of(operated: OperatedStack, intent_id: str) -> str:
+    return operated.stack.stripe.v1.payment_intents.retrieve(intent_id).status
 
 
 def test_an_order_that_stripe_has_nothing_of_is_charged_once(operated: OperatedStack) -> None:
     """A dry run changes nothing. The window begins with the release, and the order's event is published, each time."""
     order_id = held(operated).order_id
-    deliver(operated, order_id)
+    operated.deliver(order_id)
     assert (operated.payment(order_id).state, operated.charges(order_id)) == (PaymentState.PENDING, 0)
     before = operated.row(order_id), operated.get("OrdersTable", order_id=order_id)
-    [what] = released(operated, order_id, yes=False)
-    assert "would let the worker create" in what
+    assert "would let the worker create" in released(operated, order_id, yes=False)[0]
     assert (operated.row(order_id), operated.get("OrdersTable", order_id=order_id)) == before
     released(operated, "--all")
     assert abs(int(operated.row(order_id)["released_at"]) - time.time()) < 10
     assert released(operated, order_id) == ["done: publish the order's event again: it is not held"]
     assert operated.get("OrdersTable", order_id=order_id)["touches"] == 2
-    deliver(operated, order_id)
+    operated.deliver(order_id)
     assert (operated.payment(order_id).state, operated.charges(order_id)) == (PaymentState.SUCCEEDED, 1)
     assert "it is not held" in released(operated, order_id)[0]
 
@@ -124,64 +120,95 @@ def test_it_is_released_once_the_first_window_is_over_by_every_clock(operated: O
     One that is held earlier waits, too: its keys replay failures, or are known with other parameters.
     """
     over_after = (CREATE_SECONDS + FUTURE_MAX_SECONDS) / HOUR
-    early = held(operated, over_after - 0.1).order_id
-    used_up = held(operated, 1, held_because=KEYS_USED_UP).order_id
-    for order_id in (early, used_up):
-        assert "a worker whose clock is behind" in released(operated, order_id)[0]
-        assert operated.payment(order_id).released_at is None
+    for early in (held(operated, over_after - 0.1), held(operated, 1, held_because=KEYS_USED_UP)):
+        assert "a worker whose clock is behind" in released(operated, early.order_id)[0]
+        assert operated.payment(early.order_id).released_at is None
     late = held(operated, over_after + 0.1).order_id
     released(operated, late)
     assert operated.payment(late).released_at is not None
 
 
-def test_a_cancellation_is_released_too(operated: OperatedStack) -> None:
-    """Its trace at Stripe outlives our tables: the worker creates, and cancels."""
-    order = held(operated)
-    operated.set_status(order, OrderStatus.CANCELING)
-    cancel = CancelRequestedEvent.of(order.current_attempt, correlation_id="c").model_dump_json()
-    operated.send("PaymentsQueue", cancel)
-    operated.charge()
-    assert operated.payment(order.order_id).state is PaymentState.PENDING
-    released(operated, order.order_id)
-    deliver(operated, order.order_id)
-    assert (operated.payment(order.order_id).state, operated.charges(order.order_id)) == (PaymentState.CANCELED, 0)
+@pytest.mark.parametrize(
+    ("status", "row", "changes"),
+    [
+        (OrderStatus.PENDING, {}, {"state": "PENDING", "is_released": True}),
+        # Its trace at Stripe outlives our tables: the worker creates, and cancels; at the old price, too.
+        (OrderStatus.CANCELING, {"amount_minor": 9}, {"state": "PENDING", "is_released": True}),
+        # A late duplicate has made a lost row again.
+        (OrderStatus.CANCELED, {}, {"state": "CANCELED", "is_released": False}),
+        (OrderStatus.PAYMENT_DECLINED, {}, {"state": "DECLINED", "is_released": False}),
+        # A person's: the order is paid or lost, its customer has not agreed to the row's price, or it was placed twice.
+        (OrderStatus.PAID, {}, None),
+        (None, {}, None),
+        (OrderStatus.PENDING, {"amount_minor": 9}, None),
+        (OrderStatus.PENDING, {"held_because": OTHER_PARAMETERS}, None),
+        (OrderStatus.CANCELING, {"held_because": OTHER_PARAMETERS, "cancel_requested_at": 1}, {"is_released": True}),
+    ],
+    ids=str,
+)
+def test_what_becomes_of_a_row_that_stripe_has_nothing_of(
+    operated: OperatedStack, status: OrderStatus | None, row: dict[str, Any], changes: dict[str, Any] | None
+) -> None:
+    """By its order's status."""
+    order_id = held(operated, **row).order_id
+    if status:
+        operated.set_order(order_id, status=status)
+    else:
+        operated.delete("OrdersTable", order_id=order_id)
+    before = operated.row(order_id)
+    released(operated, order_id)
+    after = operated.row(order_id)
+    if changes is None:
+        assert after == before
+    else:
+        found = {"state": after["state"], "is_released": "released_at" in after}
+        assert found == {"state": "PENDING", **changes}
+
+
+def test_with_nothing_a_person_says_that_a_key_was_misused_for_nothing(operated: OperatedStack) -> None:
+    """The order was lost and placed again: they have looked for what it paid before."""
+    order_id = held(operated, held_because=OTHER_PARAMETERS).order_id
+    assert "--nothing" in released(operated, order_id)[0]
+    released(operated, order_id, "--nothing")
+    row = operated.payment(order_id)
+    assert (row.released_at is not None, row.held_because) == (True, None)
 
 
 def test_what_was_charged_is_stored_at_any_age(operated: OperatedStack) -> None:
-    """With what was refunded of it, and its dispute; what else is open is canceled."""
+    """With what was refunded of it, and its dispute; what else is open is canceled. Its order may be lost."""
     with operated.hours_ago(24 * 40):
         order = operated.pay()
-    own = str(operated.payment(order.order_id).payment_intent_id)
-    operated.set_status(order, OrderStatus.PENDING)
-    operated.stack.stripe.v1.refunds.create({"payment_intent": own, "amount": 400})
-    dispute = operated.standin.open_dispute(own)
-    other = operated.intent(order.order_id)
-    operated.claim_again(order)
-    released(operated, order.order_id)
-    row = operated.payment(order.order_id)
+    order_id, own = order.order_id, str(operated.payment(order.order_id).payment_intent_id)
+    operated.refund(order_id, 400)
+    dispute, other = operated.standin.open_dispute(own), operated.intent(order_id)
+    operated.delete("PaymentsTable", order_id=order_id)
+    operated.claim(order_id, at=int(datetime.fromisoformat(order.placed_at).timestamp()), **FREE)
+    operated.delete("OrdersTable", order_id=order_id)
+    released(operated, order_id)
+    row = operated.payment(order_id)
     assert (row.state, row.payment_intent_id, row.amount_refunded_minor) == (PaymentState.SUCCEEDED, own, 400)
-    assert row.dispute == (dispute, "needs_response")
-    assert operated.stack.stripe.v1.payment_intents.retrieve(other).status == CANCELED
+    assert (row.dispute, status_of(operated, other)) == ((dispute, "needs_response"), CANCELED)
 
 
-def test_what_was_charged_is_stored_although_its_order_is_lost(operated: OperatedStack) -> None:
-    """There is nothing to publish: the restored order takes the outcome later."""
-    order = held(operated)
-    operated.intent(order.order_id, confirm="pm_card_visa")
-    operated.delete("OrdersTable", order_id=order.order_id)
-    released(operated, order.order_id)
-    assert operated.payment(order.order_id).state is PaymentState.SUCCEEDED
-
-
-def test_of_several_that_are_open_one_is_left(operated: OperatedStack) -> None:
-    """The first one; the worker confirms it."""
+@pytest.mark.parametrize("is_declined", [False, True])
+def test_of_several_that_are_open_one_is_left(operated: OperatedStack, is_declined: bool) -> None:
+    """The first one; the worker confirms it, unless the order waits for another card."""
     order_id = held(operated).order_id
+    if is_declined:
+        operated.set_order(order_id, status=OrderStatus.PAYMENT_DECLINED)
     first, second = operated.intent(order_id), operated.intent(order_id)
     released(operated, order_id)
-    assert operated.payment(order_id).payment_intent_id == first
-    assert operated.stack.stripe.v1.payment_intents.retrieve(second).status == CANCELED
-    deliver(operated, order_id)
-    assert (operated.payment(order_id).state, operated.charges(order_id)) == (PaymentState.SUCCEEDED, 1)
+    row = operated.payment(order_id)
+    assert (row.payment_intent_id, row.state) == (first, "DECLINED" if is_declined else "PENDING")
+    assert status_of(operated, second) == CANCELED
+
+
+def test_an_open_one_of_a_canceled_order_blocks(operated: OperatedStack) -> None:
+    """A person cancels it at Stripe."""
+    order_id = held(operated).order_id
+    operated.set_order(order_id, status=OrderStatus.CANCELED)
+    operated.intent(order_id)
+    assert "cancel it at Stripe" in released(operated, order_id)[0]
 
 
 def test_a_cancellation_that_is_found_ends_the_order(operated: OperatedStack) -> None:
@@ -193,7 +220,7 @@ def test_a_cancellation_that_is_found_ends_the_order(operated: OperatedStack) ->
     released(operated, order_id)
     row = operated.payment(order_id)
     assert (row.state, row.payment_intent_id) == (PaymentState.CANCELED, canceled)
-    assert operated.stack.stripe.v1.payment_intents.retrieve(still_open).status == CANCELED
+    assert status_of(operated, still_open) == CANCELED
 
 
 def test_one_that_succeeds_while_it_is_canceled_stops_the_release(
@@ -228,12 +255,7 @@ def test_a_person_names_one_of_two_that_succeeded(operated: OperatedStack) -> No
 
 @pytest.mark.parametrize(
     "edited",
-    [
-        {"metadata": {"order_id": "ord_" + "b" * 32}},
-        {"metadata": {}},
-        {"amount": 100},
-        {"description": "ord_" + "b" * 32},
-    ],
+    [{"metadata": {"order_id": OTHER_ID}}, {"metadata": {}}, {"amount": 100}, {"description": f"Order {OTHER_ID}"}],
     ids=str,
 )
 def test_what_a_person_has_edited_at_stripe_blocks(operated: OperatedStack, edited: dict[str, Any]) -> None:
@@ -242,39 +264,6 @@ def test_what_a_person_has_edited_at_stripe_blocks(operated: OperatedStack, edit
     operated.intent(order_id, **edited)
     assert "do not agree" in released(operated, order_id)[0]
     assert operated.payment(order_id).payment_intent_id is None
-
-
-@pytest.mark.parametrize(
-    ("status", "state"),
-    [
-        (OrderStatus.CANCELED, PaymentState.CANCELED),
-        (OrderStatus.PAYMENT_DECLINED, PaymentState.DECLINED),
-        (OrderStatus.PAID, PaymentState.PENDING),
-        (None, PaymentState.PENDING),
-    ],
-)
-def test_a_row_ends_as_its_order_if_stripe_has_nothing(
-    operated: OperatedStack, status: OrderStatus | None, state: PaymentState
-) -> None:
-    """A late duplicate has made a lost row again. One of a paid or lost order is a person's."""
-    order = held(operated)
-    if status:
-        operated.set_status(order, status)
-    else:
-        operated.delete("OrdersTable", order_id=order.order_id)
-    released(operated, order.order_id)
-    row = operated.payment(order.order_id)
-    assert (row.state, row.released_at) == (state, None)
-
-
-def test_an_order_that_was_priced_again_is_not_created_at_the_old_price(operated: OperatedStack) -> None:
-    """Its customer has not agreed to it; a cancellation goes on."""
-    order = held(operated)
-    operated.set_status(order, OrderStatus.PENDING, amount_minor=100)
-    assert "cancel the order" in released(operated, order.order_id)[0]
-    operated.set_status(order, OrderStatus.CANCELING, amount_minor=100)
-    released(operated, order.order_id)
-    assert operated.payment(order.order_id).released_at is not None
 
 
 def test_the_look_begins_two_hours_before_the_earlier_of_both_times(operated: OperatedStack) -> None:
@@ -289,28 +278,22 @@ def test_the_look_begins_two_hours_before_the_earlier_of_both_times(operated: Op
 
 
 def test_another_accounts_key_releases_nothing(operated: OperatedStack) -> None:
-    """It does not have the youngest order's PaymentIntent, so that it shows none of these orders either."""
-    order_id, forgets = held(operated).order_id, held(operated, payment_intent_id=operated.intent(ORDER_ID)).order_id
+    """It does not have the youngest order's PaymentIntent, so that it shows none of these orders either. Where no row
+    names one, and Stripe's list has nothing of the shop, a person looks, and says so of one order."""
+    with operated.hours_ago(25):
+        order_id = operated.place().order_id
+        operated.claim(order_id, **FREE)
+    for words in ([order_id], ["--all"]):
+        with pytest.raises(Problem, match=r"nothing shows.*-m ops release ORDER --nothing --yes"):
+            released(operated, *words)
+    forgets = held(operated, payment_intent_id=operated.intent(ORDER_ID)).order_id
     operated.pay()
     operated.standin.assign_api_key(API_KEY, "acct_other")
-    for words in ((order_id,), ("--all",), (forgets, "--forget")):
+    for words in ([order_id], ["--all"], [forgets, "--forget"]):
         with pytest.raises(Problem, match="another account's"):
             released(operated, *words)
     assert operated.payment(order_id).released_at is None
     assert operated.payment(forgets).payment_intent_id is not None
-
-
-def test_an_account_that_nothing_shows_to_be_ours_releases_nothing(operated: OperatedStack) -> None:
-    """The table is lost, and Stripe's list has nothing of the shop: a person looks, and says so of one order."""
-    with operated.hours_ago(25):
-        order_id = operated.place().order_id
-        operated.claim(order_id, **FREE)
-    for words in ((order_id,), ("--all",)):
-        with pytest.raises(Problem, match="nothing shows"):
-            released(operated, *words)
-    assert operated.payment(order_id).released_at is None
-    released(operated, order_id, "--nothing")
-    assert operated.payment(order_id).released_at is not None
 
 
 def test_a_worker_that_has_the_row_is_waited_for(operated: OperatedStack) -> None:
@@ -318,7 +301,7 @@ def test_a_worker_that_has_the_row_is_waited_for(operated: OperatedStack) -> Non
     order_id = held(operated, lease_owner="w", lease_expires_at=int(time.time()) + HOUR).order_id
     assert "a worker has it" in released(operated, order_id)[0]
     operated.set_payment(order_id, **FREE)
-    orders = operated.stack.dynamodb
+    memory = operated.dynamodb
 
     class Claims:
         """Claims the row once the look has begun."""
@@ -326,7 +309,7 @@ def test_a_worker_that_has_the_row_is_waited_for(operated: OperatedStack) -> Non
         def __getattr__(self, name: str) -> Any:
             if name == "get_paginator":
                 operated.set_payment(order_id, revision=operated.row(order_id)["revision"] + 1)
-            return getattr(orders, name)
+            return getattr(memory, name)
 
     operated.stack.__dict__["dynamodb"] = Claims()
     assert "has changed" in released(operated, order_id)[0]
@@ -340,7 +323,7 @@ def test_all_takes_what_is_held_and_names_what_is_old(operated: OperatedStack) -
     held(operated, payment_intent_id=operated.intent(ORDER_ID))
     held(operated, state="DECLINED", **FINAL)
     status, document, _ = operated.ops("release", "--all", "--yes")
-    assert (status, {each["order_id"]: each["done"] for each in document["released"]}) == (1, {young: True, old: False})
+    assert (status, {each["order_id"]: each["done"] for each in document["orders"]}) == (1, {young: True, old: False})
     released(operated, old)
     assert operated.payment(old).released_at is not None
 

@@ -1,0 +1,101 @@
+"""On the deployed stack: orders get into trouble for real, and the commands of `python -m ops` lead out of it."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from local.stack import Stack
+from onecharge.orders.schema import StoredOrder
+from onecharge.runtime.dynamodb import from_item, shard_of, to_item
+from stripe_standin.faults import Fault
+from tests.support.deployed_shop import AMOUNT, PRICE, DeployedShop, eventually, forget_dead_letters
+from tests.support.ops_command import Operator
+from tests.support.stacks import on_both, own_stack
+
+pytestmark = own_stack
+
+
+def order_of(stack: Stack, order_id: str) -> dict[str, Any]:
+    answer = stack.aws.client("dynamodb").get_item(TableName=stack.orders_table, Key=to_item({"order_id": order_id}))
+    return from_item(answer["Item"])
+
+
+def test_a_paid_order_is_explained_and_agrees(shop: DeployedShop, stack: Stack, operator: Operator) -> None:
+    """Lost responses, a stored 500, a refund: the log and Stripe's objects tell it, and the audit finds no difference
+    until a row is changed."""
+    for fault in (Fault.DROP_AFTER, Fault.ERROR_500_AFTER):
+        shop.stripe.add_fault(fault, path="/v1/payment_intents/*/confirm")
+    order_id = shop.placed("pm_card_visa", "PAID")
+    assert shop.refund(order_id, amount=PRICE).status_code == 202
+    assert eventually(
+        lambda: [each["status"] for each in shop.get(order_id).json()["refunds"]], lambda found: found == ["SUCCEEDED"]
+    )
+    explained = eventually(
+        lambda: operator.explain(order_id), lambda answer: answer.says[0].startswith("the order is PAID")
+    )
+    assert (explained.status, explained.stderr) == (0, "")
+    happened = " ".join(each["what"] for each in explained.document["what_happened"])
+    for word in ("placed: ", "payment finalized", "was created", "CHARGED", "was requested"):
+        assert word in happened
+    assert "_secret_" not in operator.text("explain", order_id)
+
+    def differences() -> list[str]:
+        days = [f"{datetime.now(UTC) + timedelta(days=offset):%Y-%m-%d}" for offset in (-1, 1)]
+        found = operator.run("audit", "--from", days[0], "--until", days[1]).document["differences"]
+        return [each["why"] for each in found if each["order_id"] == order_id]
+
+    assert eventually(differences, lambda found: found == []) == []
+    stack.aws.client("dynamodb").update_item(
+        TableName=stack.charges_table,
+        Key=to_item({"order_id": order_id}),
+        UpdateExpression="SET amount_minor = :other",
+        ExpressionAttributeValues=to_item({":other": AMOUNT - 1}),
+    )
+    assert any("are not the row's" in why for why in differences())
+
+
+@on_both
+def test_a_dead_letter_is_named_and_redriven(shop: DeployedShop, stack: Stack, operator: Operator) -> None:
+    """explain shows it, with the command. Its row was lost, and its order waits: the redrive restores both, and it is
+    charged once."""
+    forget_dead_letters(stack)
+    order_id = shop.placed("pm_card_visa", "PAID")
+    dynamodb, key = stack.aws.client("dynamodb"), to_item({"order_id": order_id})
+    dynamodb.delete_item(TableName=stack.charges_table, Key=key)
+    # No stream publishes this status: only the redriven message asks for the payment.
+    dynamodb.put_item(
+        TableName=stack.orders_table, Item=to_item(order_of(stack, order_id) | {"status": "REQUIRES_ACTION"})
+    )
+    url, body = stack.payments_dlq_url, StoredOrder.model_validate(order_of(stack, order_id)).placed_event()
+    place = {"MessageGroupId": order_id, "MessageDeduplicationId": order_id} if url.endswith(".fifo") else {}
+    stack.aws.client("sqs").send_message(QueueUrl=url, MessageBody=body.model_dump_json(exclude_none=True), **place)
+    found = operator.explain(order_id)
+    assert any("dlq redrive --message-id" in str(each["fix"]) for each in found.document["findings"])
+    redriven = operator.run("dlq", "redrive", "--yes").document["messages"]
+    assert [each["outcome"] for each in redriven] == ["redriven"]
+    status = eventually(lambda: str(shop.get(order_id).json()["status"]), lambda status: status == "PAID")
+    assert (status, len(shop.charges(order_id))) == ("PAID", 1)
+    shop.deliver(json.dumps({"subject": order_id, "type": "onecharge.order.placed", "data": {}}))
+    eventually(lambda: operator.run("dlq", "list").document["messages"], lambda found: len(found) == 1)
+    [poison] = operator.run("dlq", "redrive", "--yes").document["messages"]
+    assert (poison["order_id"], poison["outcome"].partition(":")[0]) == (order_id, "left")
+
+
+def test_an_order_that_is_held_is_released(shop: DeployedShop, stack: Stack, operator: Operator) -> None:
+    """It reaches its worker a day after it was placed, as after an outage. explain and pending name the command; a dry
+    run changes nothing; a second run finds nothing to do."""
+    paid, order_id = order_of(stack, shop.placed("pm_card_visa", "PAID")), f"ord_{uuid4().hex}"
+    at = (datetime.now(UTC) - timedelta(hours=25)).isoformat()
+    kept = {name: value for name, value in paid.items() if name not in ("paid_at", "paid_attempt", "expires_at")}
+    fresh = {"status": "PENDING", "waiting_shard": shard_of(order_id), "payment_revision": 0, "outcomes": {}}
+    new = kept | fresh | {"order_id": order_id, "placed_at": at, "waiting_since": at}
+    stack.aws.client("dynamodb").put_item(TableName=stack.orders_table, Item=to_item(new))
+    assert eventually(lambda: operator.explain(order_id).says[0], lambda says: says.startswith("held: "))
+    [listed] = [each for each in operator.run("pending").document["pending"] if each["order_id"] == order_id]
+    assert f"release {order_id}" in listed["fix"]
+    assert [operator.run("release", order_id).status, shop.get(order_id).json()["status"]] == [1, "PENDING"]
+    assert operator.run("release", order_id, "--yes").status == 0
+    assert shop.decided_status(order_id) == "PAID"
+    assert operator.run("release", order_id, "--yes").status == 1
+    assert len(shop.charges(order_id)) == 1
