@@ -52,17 +52,16 @@ def show(report: Report, *, as_json: bool, out: IO[str]) -> None:
     console = Console(file=out, force_terminal=is_terminal, no_color=True, highlight=False)
     if not is_terminal:
         console.width = 10_000  # In a file or a pipe no line is folded: a script or an editor reads it.
-    lines = {} if report.text else report.document
-    for name, value in lines.items():
+    lines = [report.text] if report.text else []
+    for name, value in report.document.items() if not report.text else ():
         title = name.replace("_", " ")
         if isinstance(value, list) and value and isinstance(value[0], Mapping):
             console.print(_table(title, value))
         else:
             listed = ", ".join(map(str, value)) if isinstance(value, list) else value
             console.print(Text(redacted(f"{title}: {'none' if listed in ('', None) else listed}")), soft_wrap=True)
-    for line in (report.text, DRY_RUN if report.is_dry_run else None):
-        if line:
-            console.print(Text(redacted(line)), soft_wrap=True)
+    for line in [*lines, DRY_RUN] if report.is_dry_run else lines:
+        console.print(Text(redacted(line)), soft_wrap=True)
 
 
 def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -85,9 +84,7 @@ def redacted_values(value: Any) -> Any:
         return redacted(value)
     if isinstance(value, Mapping):
         return {redacted(str(name)): redacted_values(each) for name, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [redacted_values(each) for each in value]
-    return value
+    return [redacted_values(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def time_of(seconds: float) -> str:
