@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any
 
 import boto3
 import stripe
@@ -29,10 +29,6 @@ from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.dynamodb import from_item, read_items, to_item
 from ops.errors import ExitStatus, Problem
-
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_sqs import SQSClient
 
 STACK_JSON = Path(__file__).resolve().parent.parent / ".local" / "stack.json"
 """Where the local stack says where it is."""
@@ -77,12 +73,12 @@ class Stack:
         )
 
     @cached_property
-    def dynamodb(self) -> "DynamoDBClient":
-        return cast("DynamoDBClient", self.client("dynamodb"))
+    def dynamodb(self) -> Any:
+        return self.client("dynamodb")
 
     @cached_property
-    def sqs(self) -> "SQSClient":
-        return cast("SQSClient", self.client("sqs"))
+    def sqs(self) -> Any:
+        return self.client("sqs")
 
     # ------------------------------------------------------------ what its tables and its log hold
 
@@ -96,8 +92,9 @@ class Stack:
 
     def item(self, table: str, **key: str) -> Item | None:
         """An item of a table by its logical id, in DynamoDB's JSON, read consistently; None if there is none."""
-        name, given = self.resource(table), to_item(key)
-        return self.dynamodb.get_item(TableName=name, Key=given, ConsistentRead=True).get("Item")
+        given = {"TableName": self.resource(table), "Key": to_item(key), "ConsistentRead": True}
+        found: Item | None = self.dynamodb.get_item(**given).get("Item")
+        return found
 
     def items(self, table: str, order_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """The items of these orders by their ids, in plain values. Raises ReadsThrottled."""
@@ -106,13 +103,12 @@ class Stack:
 
     def refunds(self, order_id: str) -> list[Item]:
         """The order's items of OrderRefunds."""
-        given: Any = {"KeyConditionExpression": "order_id = :id", "ExpressionAttributeValues": {":id": {"S": order_id}}}
+        given = {"KeyConditionExpression": "order_id = :id", "ExpressionAttributeValues": {":id": {"S": order_id}}}
         return list(self.pages("query", self.resource("OrderRefundsTable"), **given))
 
-    def pages(self, operation: Literal["query", "scan"], table: str, **given: Any) -> Iterator[Item]:
-        """The items of all pages of a table by its name, read consistently."""
-        paginator: Any = self.dynamodb.get_paginator(operation)
-        pages = paginator.paginate(TableName=table, ConsistentRead=True, **given)
+    def pages(self, operation: str, table: str, **given: Any) -> Iterator[Item]:
+        """The items of all pages of a `query` or a `scan` of a table by its name, read consistently."""
+        pages = self.dynamodb.get_paginator(operation).paginate(TableName=table, ConsistentRead=True, **given)
         return (item for page in pages for item in page["Items"])
 
     def log(self, pattern: str, since: float) -> Iterator[list[tuple[float, dict[str, Any]]]]:
@@ -144,11 +140,6 @@ class Stack:
         """Where the API is: API_URL names a custom domain, which the stack does not know. Raises Problem."""
         return (os.environ.get("API_URL") or self.output("ApiUrl")).rstrip("/")
 
-    @property
-    def shop(self) -> str:
-        """The shop's name in order ids and at Stripe. Raises Problem."""
-        return self.output("ShopId")
-
     def _named(self, kind: str, name: str, found: Mapping[str, str]) -> str:
         if name not in found:
             raise Problem(f"stack {self.name} has no {kind} {name}: was it deployed from this template?")
@@ -178,6 +169,11 @@ class Stack:
         return stripe_client(key.strip(), api_base=self.parameter("StripeApiBase"), bounds=bounds)
 
     @property
+    def shop(self) -> str:
+        """The shop's name in order ids and at Stripe. Raises Problem."""
+        return self.output("ShopId")
+
+    @property
     def payment_intents(self) -> PaymentIntents:
         """The shop's PaymentIntents, requested as the functions do."""
         return PaymentIntents(self.stripe, self.shop)
@@ -189,11 +185,10 @@ class Stack:
         if not re.fullmatch(r"pi_\w+", given):
             raise Problem(f"{given} is neither an order id (ord_ and 32 hex digits) nor a PaymentIntent's (pi_…)")
         shown = self.payment_intents.retrieve(given)
-        if shown.failure:
-            raise Problem(f"Stripe does not show a PaymentIntent {given}: {shown.failure.kind}", ExitStatus.FOUND)
-        if shown.intent is None or shown.intent.order_id is None:
-            raise Problem(f"{given} is not of this application: its metadata names no order", ExitStatus.FOUND)
-        return shown.intent.order_id
+        if shown.intent and shown.intent.order_id:
+            return shown.intent.order_id
+        why = f"Stripe does not show it: {shown.failure.kind}" if shown.failure else "its metadata names no order"
+        raise Problem(f"{given} is no PaymentIntent of this application: {why}", ExitStatus.FOUND)
 
     def secret(self, logical_id: str) -> str:
         """The present value of a secret of template.yaml, empty until one is stored. It is never shown."""
@@ -208,12 +203,8 @@ class Stack:
 
 def connect(name: str | None) -> Stack:
     """The stack of this name, as --stack; None for the local one, if it runs. Raises Problem if there is none."""
-    if name is None and not STACK_JSON.exists():
-        raise Problem("--stack NAME is missing: no local stack runs here (`make local` starts one)")
-    if name in (None, "local"):
-        return _local(STACK_JSON)
-    if name.endswith(".json"):
-        return _local(Path(name))
+    if name is None or name == "local" or name.endswith(".json"):
+        return _local(Path(name) if name and name != "local" else STACK_JSON)
     if not re.fullmatch("[A-Za-z][A-Za-z0-9-]*", name):
         raise Problem(f"{name} is not the name of a stack: it has letters, digits and hyphens")
     # boto3 itself reads AWS_DEFAULT_REGION alone, unlike AWS's other SDKs and its guides.
@@ -227,7 +218,7 @@ def _local(stack_json: Path) -> Stack:
         given = json.loads(stack_json.read_text())
         endpoint_url, name = str(given["aws_endpoint_url"]), str(given["stack_name"])
     except FileNotFoundError:
-        raise Problem(f"no local stack runs: there is no {stack_json} (`make local` starts one)") from None
+        raise Problem("--stack NAME is missing: no local stack runs here (`make local` starts one)") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Problem(f"{stack_json} is not the file of a local stack: {error!r}") from None
     # Nothing on this machine is reached through a proxy. The stand-in is where the emulator is.

@@ -203,30 +203,21 @@ def _refunds(facts: Facts) -> Iterator[Finding]:
     listed = list(map(read_refund, facts.own.refunds)) if facts.own else []
     for refund in facts.refunds:
         yield from _refund(facts, refund, [each for each in listed if each.refund_id == refund.refund_id])
-    for refund_id in sorted(
-        {each.refund_id or "" for each in listed} - {each.refund_id for each in facts.refunds} - {""}
-    ):
+    lost = {each.refund_id or "" for each in listed} - {"", *(each.refund_id for each in facts.refunds)}
+    for refund_id in sorted(lost):
         yield broken(f"Stripe has made {refund_id}, and OrderRefunds has no such refund", _RESTORE)
 
 
 def _refund(facts: Facts, refund: StoredRefund, listed: list[StripeRefund]) -> Iterator[Finding]:
     name = f"{refund.refund_id} of {as_money(refund.amount_minor, refund.currency)}"
     made, what = _decided(facts, refund)
-    code, status = (made.failure_code if made else None) or refund.failure_code, refund.status
-    is_made = made is not None and not made.has_failed
-    if sum(not each.has_failed for each in listed) > 1:
-        yield broken(f"{name} was made twice at Stripe", "find out who made the second: docs/runbook.md#moneydiffers")
-    elif made and (made.amount_minor, made.currency) != (refund.amount_minor, refund.currency):
-        says = f"{name}: Stripe has made {as_money(made.amount_minor, made.currency)}"
-        yield broken(says, "request the rest under another Idempotency-Key, if the customer should have more")
-    elif status is RefundState.PENDING:
+    if facts.own and (shown := _why_refund_differs(refund, made, listed)):
+        yield broken(f"{name} is {refund.status}, and Stripe has {shown}", f"pay nothing meanwhile; {_RESTORE}")
+    elif refund.status is RefundState.PENDING:
         then = "it follows by itself: never pay it in another way, or it is paid twice"
         yield _late(f"{name}: {what}", then, facts.now - _epoch(refund.requested_at))
-    elif facts.own and made is None and (status is RefundState.SUCCEEDED or refund.stripe_refund_id):
-        yield broken(f"{name} is {status}, and Stripe has no such refund", _RESTORE)
-    elif status is RefundState.FAILED and is_made:
-        yield broken(f"{name} is FAILED, and Stripe has made it: pay nothing", _RESTORE)
-    elif status is RefundState.FAILED or (made and made.has_failed):
+    elif refund.status is RefundState.FAILED or (made and made.has_failed):
+        code = (made.failure_code if made else None) or refund.failure_code
         says = f"{name} {'failed at' if made or refund.stripe_refund_id else 'was refused by'} Stripe: {code}"
         if why := _why_not_again(facts, refund, str(code)):
             yield Finding(Severity.FINE, f"{says}; {why}")
@@ -235,6 +226,18 @@ def _refund(facts: Facts, refund: StoredRefund, listed: list[StripeRefund]) -> I
     elif made and made.pending_reason == "insufficient_funds":
         fix = "top it up (Dashboard, Balances): it follows by itself, so never pay it in another way"
         yield broken(f"Stripe holds {name}: our balance is too low", fix)
+
+
+def _why_refund_differs(refund: StoredRefund, made: StripeRefund | None, listed: list[StripeRefund]) -> str | None:
+    """What Stripe has instead of what the order says: none, another amount, two, or one that has not failed."""
+    is_told_made = refund.status is RefundState.SUCCEEDED or refund.stripe_refund_id is not None
+    if made is None:
+        return "no such refund" if is_told_made else None
+    money, is_made = (refund.amount_minor, refund.currency), [each for each in listed if not each.has_failed]
+    is_as_told = (made.amount_minor, made.currency) == money and len(is_made) < 2
+    if is_as_told and not (is_made and refund.status is RefundState.FAILED):
+        return None
+    return ", ".join(f"{each.stripe_refund_id} of {as_money(each.amount_minor, each.currency)}" for each in listed)
 
 
 _RESTORE = "if a table was put back: docs/runbook.md#restore-a-table"

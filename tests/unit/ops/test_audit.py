@@ -124,7 +124,7 @@ def refund_of_another_currency(shop: OperatedStack, order_id: str) -> None:
         (refund_by_hand, "its refunds or its dispute changed"),
         (refund_unknown_here, "OrderRefunds has no such refund"),
         (refund_unknown_there, "Stripe has no such refund"),
-        (refund_of_another_currency, "Stripe has made 5.00 EUR"),
+        (refund_of_another_currency, "of 5.00 EUR"),
     ],
     ids=lambda given: getattr(given, "__name__", None),
 )

@@ -110,7 +110,7 @@ def test_without_a_local_stack_a_name_is_needed(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[]")
     for name, why in (
         (None, r"--stack NAME is missing.*make local"),
-        ("local", "no local stack runs"),
+        ("local", "no local stack runs here"),
         (str(tmp_path / "other.json"), "is not the file of a local stack"),
         ("Shop_1", "Shop_1 is not the name of a stack"),
     ):
