@@ -171,6 +171,6 @@ def test_a_stored_value_cannot_control_the_terminal(as_json: bool) -> None:
     """A poison message can hold anything: control sequences are shown as text, and nothing is taken for markup."""
     out = io.StringIO()
     hostile = "\x1b]0;owned\x07\x1b[2J\x9b31m\r[red]x[/red]\x08"
-    show(Report({hostile: hostile, "rows": [{"c": hostile}]}, text=None), as_json=as_json, out=out)
+    show(Report({hostile: hostile, "rows": [{"c": hostile}]}), as_json=as_json, out=out)
     assert re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", out.getvalue()) == []
     assert "[red]x[/red]" in out.getvalue()
