@@ -3,5 +3,6 @@
 __main__ ─► command_line ─► one module a command ─► output
                  └─► connection: the stack's resources by their logical ids, its Stripe account
 
-`explain`, `pending` and the console tell the same story of an order: facts (read) ─► diagnosis ─► story.
+`explain`, `pending`, `audit` and the console say the same of an order: facts (read) ─► findings ─► story. `release` and
+`restore` decide by one complete look at Stripe.
 """

@@ -49,7 +49,9 @@ def day(text: str | None) -> datetime:
     try:
         return datetime.strptime(yesterday if text == "yesterday" else str(text), "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
-        raise Problem(f"{text or 'nothing'} is not a day: `yesterday`, or 2026-11-01") from None
+        raise Problem(
+            f"{text} is not a day: `yesterday`, or 2026-11-01" if text else "which day? `yesterday`"
+        ) from None
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:

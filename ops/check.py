@@ -72,26 +72,19 @@ class Check:
     order: dict[str, Any] = field(default_factory=dict)
 
     def results(self) -> Iterator[dict[str, Any]]:
-        """Each check. The steps of the order end with the first that fails."""
-        steps = {
-            "an order is placed": self.placed,
-            "it is PAID": self.paid,
-            "its refund SUCCEEDED": self.refunded,
-            "its webhook arrived": self.webhook,
-        }
-        others = {
-            "without a token the API answers 401": self.refused,
-            "no alarm is on": self.alarms,
-            "every stream and queue is read": self.mappings,
-            "a customer's token is not the staff's": self.scopes,
-        }
-        for what, check in steps.items():
-            yield (result := _result(what, check))
-            if not result["is_well"]:
-                break
-        yield from (_result(*each) for each in others.items())
+        """Each check; its name is its docstring."""
+        steps = (self.placed, self.paid, self.refunded, self.webhook)
+        for check in (*steps, self.refused, self.alarms, self.mappings, self.scopes):
+            try:
+                is_well, detail = True, check()
+            except NotWell as reason:
+                is_well, detail = False, str(reason)
+            except (requests.RequestException, LookupError, ValueError) as error:
+                is_well, detail = False, repr(error)  # One that follows a step that failed has nothing to look at.
+            yield {"is_well": is_well, "what": check.__doc__, "detail": detail}
 
     def placed(self) -> str:
+        """an order is placed"""
         price = self._request("GET", "/prices", CUSTOMER)["prices"][0]
         items = [{"sku": price["sku"], "quantity": 1}]
         body = {"currency": price["currency"], "amount": price["unit_amount"], "items": items}
@@ -99,6 +92,7 @@ class Check:
         return f"{self.order['order_id']}: {as_money(self.order['amount'], self.order['currency'])}"
 
     def paid(self) -> str:
+        """it is PAID"""
         path = f"/orders/{self.order['order_id']}"
         waited = self._until("PAID", lambda: str(self._request("GET", path, CUSTOMER)["status"]))
         row = self.stack.item("PaymentsTable", order_id=self.order["order_id"]) or {}
@@ -110,6 +104,7 @@ class Check:
         return waited
 
     def refunded(self) -> str:
+        """its refund SUCCEEDED"""
         order_id = self.order["order_id"]
         made = self._request("POST", f"/orders/{order_id}/refunds", STAFF, {}, status=202)
         key = {"order_id": order_id, "refund_id": str(made["refund_id"])}
@@ -120,6 +115,8 @@ class Check:
         return waited
 
     def webhook(self) -> str:
+        """its webhook arrived"""
+
         def seen() -> str:
             listed = self.stack.stripe.v1.events.list({"type": "payment_intent.succeeded", "limit": 20})
             ours = [each.created for each in listed.data if each.data.object["id"] == self.order["intent"]]
@@ -130,11 +127,13 @@ class Check:
         return self._until("received", seen)
 
     def refused(self) -> str:
+        """without a token the API answers 401"""
         if (status := requests.post(f"{self.api_url}/orders", json={}, timeout=_SECONDS).status_code) != 401:
             raise NotWell(f"POST /orders without a token is answered with {status}")
         return "401"
 
     def alarms(self) -> str:
+        """no alarm is on"""
         prefix, names = f"{self.stack.name}-", list[str]()
         pages = self.stack.client("cloudwatch").get_paginator("describe_alarms")
         for page in pages.paginate(AlarmNamePrefix=prefix, StateValue="ALARM"):
@@ -146,7 +145,8 @@ class Check:
         return "none, but of schedules that have not run yet" if is_new else "none"
 
     def mappings(self) -> str:
-        """A stream whose mapping is disabled has no reader: its orders are stored, and nothing publishes them."""
+        """every stream and queue is read"""
+        # A stream whose mapping is disabled has no reader: its orders are stored, and nothing publishes them.
         sources = ("OrdersTable", "OrderRefundsTable", "PaymentsTable", *filter(None, DLQS.values()))
         # The last part of a queue's URL is its name, as of its ARN; a stream's ARN has the table's name in it.
         names = {self.stack.resource(each).split("/")[-1]: each for each in sources}
@@ -158,7 +158,8 @@ class Check:
         return "no event source mapping is disabled"
 
     def scopes(self) -> str:
-        """A machine's tokens have one subject for both, and are no customer's."""
+        """a customer's token is not the staff's"""
+        # A machine's tokens have one subject for both, and are no customer's.
         payloads = [self._token(*words).split(".")[1] for words in (CUSTOMER, STAFF)]
         customer, staff = (json.loads(base64.urlsafe_b64decode(f"{each}==")) for each in payloads)
         has_scope = STAFF[-1] in f"{customer.get('scope')} {customer.get('scp')}"
@@ -189,12 +190,3 @@ class Check:
                 raise NotWell(f"it is {seen}, after {self.seconds} s")
             time.sleep(1)
         return f"after {time.monotonic() - began:.0f} s"
-
-
-def _result(what: str, check: Callable[[], str]) -> dict[str, Any]:
-    try:
-        return {"is_well": True, "what": what, "detail": check()}
-    except NotWell as reason:
-        return {"is_well": False, "what": what, "detail": str(reason)}
-    except (requests.RequestException, LookupError, ValueError) as error:
-        return {"is_well": False, "what": what, "detail": repr(error)}

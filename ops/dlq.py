@@ -15,7 +15,7 @@ import re
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import batched
 from typing import Any, Self
@@ -83,7 +83,7 @@ class DeadLetter:
     reason: str
     event_type: str | None
     order_id: str | None
-    """The order that it names, even if the code cannot read it; None if that is no order's id."""
+    """The order that it names, even if the code cannot read it."""
     sent_at: float
     """When it was sent to the DLQ; if SQS has moved it between standard queues, to its first queue. Epoch seconds."""
     received: str
@@ -95,11 +95,9 @@ class DeadLetter:
     def of(cls, dlq: str, message: Mapping[str, Any]) -> Self:
         """The message that ReceiveMessage returned with all its attributes."""
         system, attributes, body = message["Attributes"], _texts(message), message["Body"]
-        if isinstance(wrapped := _object_in(body).get("Message"), str):
-            body = wrapped
-        event = _object_in(body)
-        data = event["data"] if isinstance(event.get("data"), dict) else {}
-        named = [str(each) for each in (data.get("order_id"), event.get("subject"))]
+        with suppress(ValueError, LookupError, TypeError, RecursionError):
+            body = str(json.loads(body)["Message"])
+        named = re.search(r"\bord_[0-9a-f]{32}\b", body)
         # A function that cannot read a message says why, and so does SNS; SQS itself says nothing.
         code = attributes.get("ErrorCode")
         moved = f"not delivered by SNS: {code}" if code else "received too often"
@@ -107,8 +105,8 @@ class DeadLetter:
             dlq=dlq,
             message_id=message["MessageId"],
             reason=attributes.get(DeadLetterAttribute.REASON, moved),
-            event_type=next((each for each in events.EventType if each == event.get("type")), None),
-            order_id=next((each for each in named if re.fullmatch(events.ORDER_ID_PATTERN, each)), None),
+            event_type=next((each for each in events.EventType if f'"{each}"' in body), None),
+            order_id=named.group() if named else None,
             sent_at=int(system["SentTimestamp"]) / 1000,
             received=attributes.get(DeadLetterAttribute.ORIGINAL_RECEIVE_COUNT, system["ApproximateReceiveCount"]),
             body=body,
@@ -125,14 +123,6 @@ def _texts(message: Mapping[str, Any]) -> dict[str, str]:
     """The message attributes that are strings."""
     given = message.get("MessageAttributes", {})
     return {name: each["StringValue"] for name, each in given.items() if "StringValue" in each}
-
-
-def _object_in(text: str) -> dict[str, Any]:
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return parsed if isinstance(parsed, dict) else {}
 
 
 @contextmanager
