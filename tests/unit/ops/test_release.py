@@ -190,37 +190,49 @@ def test_what_was_charged_is_stored_at_any_age(operated: OperatedStack) -> None:
     assert (row.dispute, status_of(operated, other)) == ((dispute, "needs_response"), CANCELED)
 
 
-@pytest.mark.parametrize("is_declined", [False, True])
-def test_of_several_that_are_open_one_is_left(operated: OperatedStack, is_declined: bool) -> None:
-    """The first one; the worker confirms it, unless the order waits for another card."""
+MAKE: dict[str, dict[str, Any]] = {"open": {}, "canceled": {}, "paid": {"confirm": "pm_card_visa"}}
+
+
+@pytest.mark.parametrize(
+    ("made", "status", "words", "state", "stored"),
+    [
+        # One of several that are open is left: the worker confirms it, unless the order waits for another card.
+        (("open", "open"), OrderStatus.PENDING, (), PaymentState.PENDING, 0),
+        (("open", "open"), OrderStatus.PAYMENT_DECLINED, (), PaymentState.DECLINED, 0),
+        # A person cancels it at Stripe.
+        (("open",), OrderStatus.CANCELED, (), PaymentState.PENDING, None),
+        # A cancellation that is found ends the order, and what is open beside it.
+        (("canceled", "open"), OrderStatus.PENDING, (), PaymentState.CANCELED, 0),
+        (("open", "paid"), OrderStatus.PENDING, (), PaymentState.SUCCEEDED, 1),
+        # Of two that succeeded a person names one, and refunds the other.
+        (("paid", "paid"), OrderStatus.PENDING, (), PaymentState.PENDING, None),
+        (("paid", "paid"), OrderStatus.PENDING, ("--of",), PaymentState.SUCCEEDED, 1),
+    ],
+    ids=str,
+)
+def test_what_becomes_of_what_is_found(
+    operated: OperatedStack,
+    made: tuple[str, ...],
+    status: OrderStatus,
+    words: tuple[str, ...],
+    state: PaymentState,
+    stored: int | None,
+) -> None:
+    """Nothing before --yes; then what is open is canceled, but the one that is stored."""
     order_id = held(operated).order_id
-    if is_declined:
-        operated.set_order(order_id, status=OrderStatus.PAYMENT_DECLINED)
-    first, second = operated.intent(order_id), operated.intent(order_id)
-    released(operated, order_id)
+    operated.set_order(order_id, status=status)
+    ids = [operated.intent(order_id, **MAKE[each]) for each in made]
+    if made[0] == "canceled":
+        operated.stack.stripe.v1.payment_intents.cancel(ids[0])
+    named = [*words, ids[1]] if words else []
+    before = operated.row(order_id)
+    released(operated, order_id, *named, yes=False)
+    assert operated.row(order_id) == before
+    released(operated, order_id, *named)
     row = operated.payment(order_id)
-    assert (row.payment_intent_id, row.state) == (first, "DECLINED" if is_declined else "PENDING")
-    assert status_of(operated, second) == CANCELED
-
-
-def test_an_open_one_of_a_canceled_order_blocks(operated: OperatedStack) -> None:
-    """A person cancels it at Stripe."""
-    order_id = held(operated).order_id
-    operated.set_order(order_id, status=OrderStatus.CANCELED)
-    operated.intent(order_id)
-    assert "cancel it at Stripe" in released(operated, order_id)[0]
-
-
-def test_a_cancellation_that_is_found_ends_the_order(operated: OperatedStack) -> None:
-    """Beside one that is open: that is canceled, too, before the row says CANCELED."""
-    order_id = held(operated).order_id
-    canceled, still_open = operated.intent(order_id), operated.intent(order_id)
-    operated.stack.stripe.v1.payment_intents.cancel(canceled)
-    assert f"would cancel {still_open}" in released(operated, order_id, yes=False)[0]
-    released(operated, order_id)
-    row = operated.payment(order_id)
-    assert (row.state, row.payment_intent_id) == (PaymentState.CANCELED, canceled)
-    assert status_of(operated, still_open) == CANCELED
+    assert (row.state, row.payment_intent_id) == (state, None if stored is None else ids[stored])
+    for each in ids if stored is not None else ():
+        assert each == row.payment_intent_id or status_of(operated, each) in (CANCELED, PAID)
 
 
 def test_one_that_succeeds_while_it_is_canceled_stops_the_release(
@@ -242,15 +254,6 @@ def test_one_that_succeeds_while_it_is_canceled_stops_the_release(
     monkeypatch.undo()
     released(operated, order_id)
     assert operated.payment(order_id).payment_intent_id == late
-
-
-def test_a_person_names_one_of_two_that_succeeded(operated: OperatedStack) -> None:
-    """The other one is a person's to refund."""
-    order_id = held(operated).order_id
-    both = [operated.intent(order_id, confirm="pm_card_visa") for _ in range(2)]
-    assert "name one with --of" in released(operated, order_id)[0]
-    released(operated, order_id, "--of", both[1])
-    assert operated.payment(order_id).payment_intent_id == both[1]
 
 
 @pytest.mark.parametrize(
