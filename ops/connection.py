@@ -180,7 +180,7 @@ class Stack:
 
     def order_id_of(self, given: str) -> str:
         """The order of an order id, or of a PaymentIntent's. Raises Problem."""
-        if re.match(ORDER_ID_PATTERN, given):
+        if re.fullmatch(ORDER_ID_PATTERN, given):
             return given
         if not re.fullmatch(r"pi_\w+", given):
             raise Problem(f"{given} is neither an order id (ord_ and 32 hex digits) nor a PaymentIntent's (pi_…)")

@@ -151,8 +151,8 @@ def gather(
         log = thread.submit(_log, stack, order_id, since - 60, omitted) if reads_log else None
         shown = StripeFacts(was_asked=False)
         if asks_stripe:
-            own = [payment.payment_intent_id] if payment and payment.payment_intent_id else []
-            known = dict.fromkeys((*own, *(intent_ids or ())))
+            known = [payment.payment_intent_id] if payment and payment.payment_intent_id else []
+            known += intent_ids or ()
             looks = intent_ids is None or not known
             look = partial(_named, stack.stripe, order_id, created, omitted) if looks else list
             shown = _stripe_facts(stack.stripe, known, look)
@@ -186,22 +186,16 @@ def _log(stack: Stack, order_id: str, since: float, omitted: list[str]) -> list[
 # ---------------------------------------------------------------- Stripe
 
 
-def _stripe_facts(
-    client: stripe.StripeClient, known: Collection[str], look: Callable[[], Collection[str]]
-) -> StripeFacts:
+def _stripe_facts(client: stripe.StripeClient, known: list[str], look: Callable[[], list[str]]) -> StripeFacts:
     """The PaymentIntents that are known, and those that a look finds."""
-    found, failure = list[IntentFacts | None](), None
     try:
-        found += [_intent_facts(client, each) for each in known]
-        found += [_intent_facts(client, each) for each in look() if each not in known]
+        found = [_intent_facts(client, each) for each in dict.fromkeys([*known, *look()])]
     except stripe.StripeError as error:
-        failure = classify(error)
-    return StripeFacts(intents=sorted(filter(None, found), key=lambda each: each.intent.created), failure=failure)
+        return StripeFacts(failure=classify(error))
+    return StripeFacts(intents=sorted(filter(None, found), key=lambda each: each.intent.created))
 
 
-def _named(
-    client: stripe.StripeClient, order_id: str, created: Mapping[str, int], omitted: list[str]
-) -> Collection[str]:
+def _named(client: stripe.StripeClient, order_id: str, created: Mapping[str, int], omitted: list[str]) -> list[str]:
     """Those that name the order among those of its first day: a first look, `release` reads all."""
     parameters: Any = {"created": created, "limit": 100, "expand": ["data.latest_charge"]}
     listed = list(islice(client.v1.payment_intents.list(parameters, _ONCE).auto_paging_iter(), LISTED_MAX + 1))

@@ -98,17 +98,14 @@ def _states(facts: Facts) -> Iterator[State]:
         yield State("orders", order.status, f"attempt {order.attempt}, {order.payment_method}, {money}")
     else:
         yield State("orders", "unreadable" if facts.order_error else "no item")
-    if payment := facts.payment:
-        intent = payment.payment_intent_id or "no PaymentIntent"
-        yield State("payments", payment.state, f"attempt {payment.attempt}, {intent}")
+    if row := facts.payment:
+        yield State("payments", row.state, f"attempt {row.attempt}, {row.payment_intent_id or 'no PaymentIntent'}")
     else:
         yield State("payments", "no row")
-    for each in facts.stripe.intents:
-        money, back = (
-            as_money(minor, each.intent.currency) for minor in (each.intent.amount_minor, each.refunded_minor)
-        )
-        more = f", refunded {back} of {money}" if each.refunded_minor else ""
-        yield State(each.intent.payment_intent_id, each.intent.status, money + more)
+    for each, intent in ((each, each.intent) for each in facts.stripe.intents):
+        money = as_money(intent.amount_minor, intent.currency)
+        back = f", refunded {as_money(each.refunded_minor, intent.currency)} of {money}" if each.refunded_minor else ""
+        yield State(intent.payment_intent_id, intent.status, money + back)
     if not facts.stripe.intents:
         yield State("stripe", "unknown" if facts.stripe.failure else "no PaymentIntent")
     for refund in facts.refunds:
