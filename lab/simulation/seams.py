@@ -125,7 +125,7 @@ class SeamWorld(BaseWorld):
         self.keys_used = 0
         self.cart = 0
         # What mutants break.
-        self.mends = Mending.orders
+        self.mends: Any = Mending.orders
         self.counts_revisions = False
         self.mutate(self)
 

@@ -51,7 +51,8 @@ from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.queues import Delivery
 from ops.errors import Problem
-from ops.release import Blocked, Release, Seen
+from ops.look import Seen
+from ops.release import Blocked, Release
 from stripe_standin import attempts, payment_intents
 from stripe_standin.account import Account
 from stripe_standin.messages import Request, Response
