@@ -144,6 +144,15 @@ def test_whatever_is_tampered_with_is_found(
     assert {each["next"] for each in differences} == {f".venv/bin/python -m ops explain {order_id}"}
 
 
+def test_a_dispute_of_a_later_day_is_compared(operated: OperatedStack) -> None:
+    """Of the audited day there is the charge alone."""
+    with operated.hours_ago(24):
+        order_id = operated.pay().order_id
+    assert operated.ops("audit", "yesterday")[0] == 0
+    dispute(operated, order_id)
+    assert operated.ops("audit", "yesterday")[0] == 1
+
+
 def test_the_days_are_named(operated: OperatedStack) -> None:
     """`yesterday`, one day, or several; nothing else."""
     assert day("yesterday") == day(f"{datetime.now(UTC) - DAY:%Y-%m-%d}")
