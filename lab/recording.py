@@ -113,7 +113,7 @@ def running_local() -> Iterator[Stack]:
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         stack_json, log = Path(folder, "stack.json"), Path(folder, "local.log")
         port = str(free_port("127.0.0.1"))
-        command = [sys.executable, "-m", "local", "--work-dir", folder, "--port", port]
+        command = [sys.executable, "-m", "lab.console", "--work-dir", folder, "--port", port]
         with running(command, env=os.environ, log=log, cwd=PROJECT) as local:
             deadline = time.monotonic() + PATIENCE_SECONDS
             while "is running" not in log.read_text():
