@@ -30,7 +30,7 @@ RECORDING, PICTURE = PROJECT / "docs/console.webp", PROJECT / "docs/page-3d-secu
 SCREEN: ViewportSize = {"width": 1240, "height": 720}
 FRAME_MS = 3000
 COPIES = 5  # Messages that the console's button sends.
-REFUSED, DELETED = "claim refused: leased", "duplicate deleted"
+REFUSED, DELETED = "duplicate waits", "duplicate ignored"
 _IS_IN_VIEW = "each => Math.abs(each.getBoundingClientRect().top - innerHeight / 2) < innerHeight / 2"
 _CAPTION_HEIGHT = 56
 

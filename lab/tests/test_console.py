@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -19,8 +18,8 @@ from starlette.testclient import TestClient
 
 from lab.console import breaks as buttons
 from lab.console import reading
-from lab.console.breaks import BREAKS, LocalBreaks
-from lab.console.experiments import EXPERIMENTS, experiment_of
+from lab.console.breaks import BREAKS, OURS, LocalBreaks
+from lab.console.experiments import experiment_of
 from lab.console.lines import HELD, STRIPE_REQUEST, Line, by_order, line_of
 from lab.console.orders import Tally, tally
 from lab.console.reading import OrderSeen, Reader
@@ -89,67 +88,59 @@ def lines_of(*events: Event) -> list[Line]:
 # ---------------------------------------------------------------- lines, and the list
 
 
-@pytest.mark.parametrize("text", ["START RequestId: 1", "[1]", "{", '{"type": "platform.start"}', '{"service": "x"}'])
-def test_what_is_no_line_of_ours_is_left_out(text: str) -> None:
-    """Lambda's own lines, and whatever a library printed."""
-    assert line_of({"timestamp": T0, "logStreamName": "w", "message": text}) is None
-
-
 def test_each_line_is_of_its_order_and_has_the_time_at_which_it_was_written() -> None:
     """A retrieve names only the PaymentIntent; a timeout is of the orders that its worker had claimed and not ended."""
     retrieve = request(3, RETRIEVE, stripe_object=PI)
     assert [each.at - T0 for each in lines_of(*BEGUN, retrieve)] == pytest.approx([0, 0.2, 1, 1.1, 1.2, 3])
-    assert lines_of(retrieve) == lines_of(line(0, "order placed", order_id="ord_evil")) == []
     assert [len(lines_of(*each, KILLED)) for each in (BEGUN, [*BEGUN, FINALIZED], [PLACED, AGAIN])] == [6, 6, 2]
+    of_nobody = ["START RequestId: 1", "[1]", "{", '{"type": "platform.start"}', '{"service": "x"}']
+    others = [{"timestamp": T0, "logStreamName": "w", "message": each} for each in of_nobody]
+    assert lines_of(retrieve, line(0, "order placed", order_id="ord_evil"), *others) == []
 
 
-def listed(*events: Event, status: str, charges: int | None = 0, after: float = 90) -> Tally:
+_LOST_ANSWER = [*BEGUN, confirm(1.4, status="none"), confirm(1.5, replayed="true"), FINALIZED]
+
+
+@pytest.mark.parametrize(
+    ("events", "status", "charges", "after", "numbers", "in_ledger"),
+    [
+        (_LOST_ANSWER, "PAID", 1, 1, "1 0 0 3 1", "1 0 0"),
+        ([*BEGUN, LEASED, DUPLICATE], "PENDING", 0, 1, "3 1 1 1 0", "0 0 0"),
+        ([*BEGUN, KILLED, AGAIN], "PAID", 2, 1, "2 0 0 2 0", "2 1 0"),  # The confirm that charged is not logged.
+        ([*BEGUN, KILLED], "PENDING", None, 1, "1 0 0 1 0", "? ? ?"),
+        ([PLACED], "PAID", None, 1, "0 0 0 0 0", "? ? ?"),
+        ([PLACED], "PAID", 0, 1, "0 0 0 0 0", "0 0 1"),
+        ([PLACED], "no item", 0, 1, "0 0 0 0 0", "0 0 1"),  # It was accepted.
+        ([PLACED], "PENDING", 0, DAY_SECONDS - 1, "0 0 0 0 0", "0 0 0"),
+        ([PLACED], "PENDING", 0, DAY_SECONDS + 1, "0 0 0 0 0", "0 0 1"),
+        ([PLACED], "PAYMENT_DECLINED", 0, DAY_SECONDS + 1, "0 0 0 0 0", "0 0 0"),
+    ],
+)
+def test_what_is_counted(
+    events: list[Event], status: str, charges: int | None, after: float, numbers: str, in_ledger: str
+) -> None:
+    """Deliveries and requests by their lines; what was charged twice or lost by Stripe's ledger. One that was not read
+    proves no loss, and has no number.
+    """
+    made = listed(events, status, charges, after)
+    assert " ".join(str(made.total(each)) for each in ("deliveries", *_NUMBERS)) == numbers
+    assert " ".join(map(made.in_ledger, ("charges", "is_charged_twice", "is_lost"))) == in_ledger
+    assert (made.rows[0].charges, made.rows[0].is_wrong) == (charges, in_ledger[2:] in ("0 1", "1 0"))
+
+
+_NUMBERS = ("duplicates", "leased", "requests", "replays")
+
+
+def listed(events: list[Event], status: str, charges: int | None = 0, after: float = 90) -> Tally:
     item = {"status": status, "placed_at": "2026-11-23T06:13:00+00:00"}
     counted = None if charges is None else Counter({ORDER_ID: charges} if charges else {})
-    return tally({ORDER_ID: lines_of(*events)}, {ORDER_ID: item} if status else {}, counted, T0 + after)
-
-
-@pytest.mark.parametrize(
-    ("events", "charges", "numbers"),
-    [
-        ([*BEGUN, confirm(1.4, status="none"), confirm(1.5, replayed="true"), FINALIZED], 1, "1 0 0 3 1"),
-        ([*BEGUN, LEASED, DUPLICATE], 0, "3 1 1 1 0"),
-        ([*BEGUN, KILLED, AGAIN], 1, "2 0 0 2 0"),  # Its worker did not log the confirm that charged.
-        ([*BEGUN, KILLED], 0, "1 0 0 1 0"),
-    ],
-)
-def test_deliveries_and_requests_are_counted_by_their_lines(events: list[Event], charges: int, numbers: str) -> None:
-    """A message that is received again is one more delivery; what was refused or replayed is counted as that, too."""
-    made = listed(*events, status="PAID", charges=charges)
-    assert (
-        " ".join(str(made.total(each)) for each in "deliveries duplicates leased requests replays".split()) == numbers
-    )
-
-
-@pytest.mark.parametrize(
-    ("status", "charges", "after", "shown"),
-    [
-        ("", 0, 1, "0 0 1"),  # It was accepted, and no table has it.
-        ("PENDING", 0, DAY_SECONDS - 1, "0 0 0"),
-        ("PENDING", 0, DAY_SECONDS + 1, "0 0 1"),
-        ("PAYMENT_DECLINED", 0, DAY_SECONDS + 1, "0 0 0"),
-        ("PAID", 0, 1, "0 0 1"),
-        ("PAID", 1, 1, "1 0 0"),
-        ("PAID", 2, 1, "2 1 0"),
-        ("PAID", None, 1, "? ? ?"),
-    ],
-)
-def test_what_is_charged_twice_or_lost(status: str, charges: int | None, after: float, shown: str) -> None:
-    """By Stripe's ledger. One that was not read proves no loss, and has no number: none is shown as 0."""
-    made = listed(PLACED, status=status, charges=charges, after=after)
-    assert " ".join(map(made.in_ledger, ("charges", "is_charged_twice", "is_lost"))) == shown
-    assert (made.rows[0].charges, made.rows[0].is_wrong) == (charges, shown[2:] in ("0 1", "1 0"))
+    return tally({ORDER_ID: lines_of(*events)}, {ORDER_ID: item} if status != "no item" else {}, counted, T0 + after)
 
 
 def test_an_order_is_where_the_log_placed_it_and_held_until_its_next_delivery() -> None:
     """The button "A day passes" makes the stored order a day older."""
     early, held = line(-9, "order placed"), delivery(2, HELD)
-    made = [listed(*events, status="PENDING").rows[0] for events in ([held], [early, held], [early, held, AGAIN])]
+    made = [listed(events, "PENDING").rows[0] for events in ([held], [early, held], [early, held, AGAIN])]
     assert [(each.at - T0, each.is_held) for each in made] == [(0, True), (-9, True), (-9, False)]
 
 
@@ -198,14 +189,15 @@ _SCHEDULES: dict[str, tuple[list[Event | StoryEvent], int, str]] = {
         3 s later queue: message m1 is visible again, expected
         leased to worker A: 1.0 to 1.5""",
     ),
-    "refused claims, each beside its delivery": (
-        [LEASED, DUPLICATE],
+    "refused claims, each beside its delivery, and a held order, which has no lease": (
+        [LEASED, delivery(1.4, HELD, why="too old"), DUPLICATE],
         3,
         """queue: message m3 delivered
         worker B: duplicate waits for the lease: wait_seconds 17, refused
+        worker A: payment held: an operator releases it: why too old, failed
         queue: message m2 delivered
         worker B: duplicate ignored: the attempt has ended, refused
-        leased to worker A: 1.0 to 17.0""",
+        leased to worker A: 1.0 to 1.4""",
     ),
     "a killed worker keeps its lease until it expires": (
         [CHARGED, KILLED, AGAIN],
@@ -224,12 +216,6 @@ _SCHEDULES: dict[str, tuple[list[Event | StoryEvent], int, str]] = {
         """12 s later worker A: worker killed at its timeout, waits
         60 s later queue: message m1 is visible again, expected
         leased to worker A: 1.0 to 17.0""",
-    ),
-    "a held order is red, and has no lease": (
-        [delivery(1.4, HELD, why="too old")],
-        90,
-        """worker A: payment held: an operator releases it: why too old, failed
-        leased to worker A: 1.0 to 1.4""",
     ),
 }
 
@@ -331,12 +317,8 @@ def test_charges_are_stripes_and_unknown_while_it_does_not_answer(operated: Oper
     reader = Reader(operated.stack, time.time() - 60)
     for charges in (1, None):
         [row] = reader.look().rows
-        assert (row.status, row.charges, row.is_lost, reader.order(ORDER_ID).story.charges) == (
-            "PAID",
-            charges,
-            False,
-            charges,
-        )
+        assert (row.status, row.charges, row.is_lost) == ("PAID", charges, False)
+        assert reader.order(ORDER_ID).story.charges == charges
         operated.standin.add_fault(Fault.UNAVAILABLE_503, times=None, method="GET", path="/v1/*")
 
 
@@ -482,13 +464,6 @@ def test_a_problem_is_one_line_without_a_secret(console: Console) -> None:
 # ---------------------------------------------------------------- the buttons
 
 
-def test_each_button_but_the_refund_is_one_of_the_ten_experiments() -> None:
-    """And each experiment has a button."""
-    of_experiments = [name for each in EXPERIMENTS for name in each.buttons]
-    assert sorted([*of_experiments, "refund"]) == sorted(BREAKS)
-    assert [each.number for each in EXPERIMENTS] == list(range(1, 11))
-
-
 def test_a_surprise_is_repeated_by_its_seed_and_tells_what_was_not_possible(monkeypatch: pytest.MonkeyPatch) -> None:
     """A day does not pass for an order that still waits: its timeline says so."""
     breaks, plans = LocalBreaks(Mock(), Mock()), list[Any]()
@@ -504,25 +479,16 @@ def test_a_surprise_is_repeated_by_its_seed_and_tells_what_was_not_possible(monk
     assert told == ["Surprise me", "not possible: A day passes, since it waits"]
 
 
-@pytest.mark.parametrize(
-    ("status", "queued", "said"),
-    [
-        ("PENDING", set(), "the order is PENDING"),
-        ("PAID", {"onecharge"}, "a message of this order"),
-        ("PAID", {POWERTOOLS}, "passed"),
-    ],
-)
-def test_a_day_passes_once_the_order_is_decided_and_no_message_of_it_is_queued(
-    monkeypatch: pytest.MonkeyPatch, status: str, queued: set[str], said: str
-) -> None:
+def test_a_day_passes_once_the_order_is_decided_and_no_message_of_it_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its message would still have the younger time. The messages of other orders do not matter."""
     breaks = LocalBreaks(Mock(), Mock())
-    monkeypatch.setattr(breaks, "_stored", lambda order_id: SimpleNamespace(order_id=order_id, status=status))
-    monkeypatch.setattr(breaks, "still_queued", lambda order_id: queued)
     monkeypatch.setattr(buttons, "_PATIENCE_SECONDS", 0)
-    monkeypatch.setattr(buttons, "payment_of", Mock(side_effect=Problem("passed")))
-    with pytest.raises(Problem, match=said):
-        breaks.press("day", order_id=ORDER_ID)
+    monkeypatch.setattr(buttons, "payment_of", Mock(side_effect=Problem("nothing has refused it")))
+    for status, queued, said in ("PENDING", "", "is PENDING"), ("PAID", OURS, "of this"), ("PAID", NAIVE, "nothing"):
+        monkeypatch.setattr(breaks, "_stored", Mock(return_value=Mock(status=status)))
+        monkeypatch.setattr(breaks, "still_queued", Mock(return_value={queued}))
+        with pytest.raises(Problem, match=said):
+            breaks.press("day", order_id=ORDER_ID)
 
 
 def test_a_release_names_the_orders_that_are_held(operated: OperatedStack) -> None:

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Page
 
 from lab.console.breaks import BREAKS
+from lab.console.experiments import EXPERIMENTS as CONSOLE
 from lab.experiments import ACCOUNTS, EXPERIMENTS, OURS, press_all
 from lab.recording import running_local
 from tests.support.browser import browser_of_a_test
@@ -15,10 +16,11 @@ FINAL = ".states:not(:has-text('so far')):has(.status.paid) .ledger"
 KILLED = "claimed|stored|CHARGED|worker killed|lease expired|receive count 2|claimed|retrieve|finalized".split("|")
 
 
-def test_each_button_that_breaks_something_is_pressed() -> None:
-    """Except "surprise", which presses others at random; a refund breaks nothing."""
-    pressed = {name for buttons in EXPERIMENTS.values() for name in buttons}
-    assert pressed == BREAKS.keys() - {"surprise", "refund"}
+def test_each_button_that_breaks_something_is_one_of_ten_experiments_and_is_pressed() -> None:
+    """A refund breaks nothing, and "surprise" presses others at random."""
+    assert sorted(name for each in CONSOLE for name in each.buttons) == sorted(BREAKS.keys() - {"refund"})
+    assert [each.number for each in CONSOLE] == list(range(1, 11))
+    assert {name for buttons in EXPERIMENTS.values() for name in buttons} == BREAKS.keys() - {"surprise", "refund"}
 
 
 class Visitor:
