@@ -46,7 +46,7 @@ def _reasons(lines: Sequence[Line]) -> Iterator[str]:
         yield "The create was sent again under its idempotency key, which led to the same PaymentIntent."
     if any(line.message == HELD for line in lines):
         yield "The order was so old that Stripe may have forgotten its keys: no PaymentIntent was created, and the"
-        yield "order was held until an operator had looked at Stripe."
+        yield "order is held until an operator has looked at Stripe."
     if leased := sum(line.message == LEASED for line in lines):
         yield f"A claim was refused {_times(leased)}, since a worker had the lease: the message came back later."
     if ended := sum(line.message.startswith(DUPLICATE) for line in lines):

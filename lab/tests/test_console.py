@@ -261,7 +261,7 @@ def test_what_has_no_line_is_shown_by_the_story() -> None:
         ([request(2, RETRIEVE, stripe_object=PI), KILLED], "Delivered once, charged once."),
         ([confirm(2, status="none"), confirm(4, replayed="true")], "Stripe replayed its answer."),
         ([create(4, replayed="true")], "led to the same PaymentIntent."),
-        ([delivery(2, HELD)], "held until an operator had looked at Stripe."),
+        ([delivery(2, HELD)], "held until an operator has looked at Stripe."),
         ([LEASED], "A claim was refused once, since a worker had the lease"),
         ([DUPLICATE] * 3, "A claim was refused 3 times, since the payment had"),
         ([confirm(2, status="5xx")], "although it had charged"),
