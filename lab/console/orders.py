@@ -67,7 +67,7 @@ class Tally:
         return sum(getattr(row, name) or 0 for row in self.rows)
 
     def in_ledger(self, name: str) -> str:
-        """The same, of what takes the ledger to know; "?" if it was not read."""
+        """The same for what only the ledger shows; "?" if it was not read."""
         return str(self.total(name)) if self.is_ledger_read else "?"
 
     def with_status(self, status: str) -> int:

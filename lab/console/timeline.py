@@ -101,7 +101,7 @@ class Timeline:
         return next((each for each in self.moments if each.kind is Kind.EXPECTED), None)
 
     def gap_before(self, index: int) -> float:
-        """For how many seconds nothing had happened, if it is worth saying; else 0."""
+        """The seconds since the moment before, if they are worth saying; else 0."""
         seconds = self.moments[index].at - self.moments[max(0, index - 1)].at
         return seconds if seconds >= GAP_SECONDS else 0
 
@@ -170,7 +170,7 @@ def _moment(event: Event, lines: Sequence[Line], workers: Mapping[str, str]) -> 
 
 
 def _time_of(event: Event, lines: Sequence[Line]) -> float:
-    """Of an event with whole seconds: when its second ends, unless a line knows of it before."""
+    """Where an event with whole seconds is shown: Stripe's before the first line that knows of it."""
     if event.logged == _PLACED:  # The button "A day passes" changes the time that is stored.
         return next((line.at for line in lines if line.message == _PLACED), event.at)
     if event.where == "stripe":
@@ -181,7 +181,7 @@ def _time_of(event: Event, lines: Sequence[Line]) -> float:
 
 
 def _is_told(event: Event, lines: Sequence[Line]) -> bool:
-    """Whether a line tells the same, to the millisecond. What money did is always shown."""
+    """Whether a line tells the same, to the millisecond. A charge or refund at Stripe is always shown."""
     if event.logged in ("", _PLACED, CONFIRM, REFUND):
         return False
     refund_id = event.details.get("refund_id")
