@@ -58,7 +58,7 @@ def _warm_up(stack: Stack) -> None:
 
 
 def main(arguments: list[str], serve_console: ServeConsole | None = None) -> int:
-    """Args: serve_console: serves a console with the stack; None: the stack has none."""
+    """Keep the stack up; with a console, if `serve_console` is given. Returns the exit code."""
     parser = Arguments(prog="make local", description=__doc__)
     parser.add_argument("--work-dir", type=Path, default=PROJECT / ".local")
     parser.add_argument(

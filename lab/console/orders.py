@@ -80,7 +80,7 @@ def tally(
     charges: Counter[str] | None,
     now: float,
 ) -> Tally:
-    """Args: the lines and items by order id; the charges that succeeded, None if Stripe does not answer."""
+    """Lines and items are by order id, charges those that succeeded; None if Stripe does not answer."""
 
     def rows() -> Iterator[OrderRow]:
         for order_id in {*lines, *items, *(charges or ())}:
