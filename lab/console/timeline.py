@@ -223,8 +223,6 @@ def _expected(lines: Sequence[Line], hidden_seconds: int, now: float) -> Iterato
     """When a message comes again: a worker has returned it to its queue for a time, or died with it."""
     died = [line.at for line in lines if line.message == TIMED_OUT]
     for line in lines:
-        message_id, count = line.delivery or ("", 0)
-        again = any(each.delivery and each.delivery[0] == message_id and each.delivery[1] > count for each in lines)
         waits = line.fields.get("wait_seconds", 0) if line.message == WAITS else 0
         if (
             line.message == CLAIMED
@@ -232,6 +230,7 @@ def _expected(lines: Sequence[Line], hidden_seconds: int, now: float) -> Iterato
             and not any(_ends(each, line) for each in lines)
         ):
             waits = hidden_seconds
-        if line.at + waits > now and not again:
+        if line.delivery and line.at + waits > now:
+            message_id, _ = line.delivery
             what = f"message {message_id[:8]} is visible again"
             yield Moment(line.at + waits, QUEUE, what, Kind.EXPECTED, {"message_id": message_id, "seconds": waits})
