@@ -119,8 +119,9 @@ BROWSER_INSTALL = mkdir -p $(FROM_NPM) && cp layers/requirements/browser/*.* $(F
 # $(call option,SEED,seed) is --seed "…" if SEED=… was given.
 option = $(if $($(1)),--$(2) "$($(1))")
 
-local: install ## Run the whole system here until Ctrl-C, with a console and a shop [PORT=4242] [STRIPE_API_BASE=…].
-	@STRIPE_API_BASE="$(STRIPE_API_BASE)" exec $(PY) -m local $(call option,PORT,port)
+# With the console, where lab/ is.
+local: install ## Run the whole system here until Ctrl-C, with a shop and a console [PORT=4242] [STRIPE_API_BASE=…].
+	@STRIPE_API_BASE="$(STRIPE_API_BASE)" exec $(PY) -m $(if $(wildcard lab/console),lab.console,local) $(call option,PORT,port)
 
 # Tests of a deployed stack mostly wait, and those of one stack share a process (tests/conftest.py): so there are two
 # processes more than cores.

@@ -1,4 +1,4 @@
-"""`make experiments`: the ten experiments of the console, on the local stack, with the two usual workers beside ours.
+"""`make experiments`: the ten experiments of the console, on the local stack, with two usual workers alongside ours.
 
 Each button is pressed as in the browser. Then the charges in Stripe's ledger are counted, for each of the three
 accounts. `--write` keeps the table in README.md. It takes about five minutes, since the message of a killed worker
@@ -16,13 +16,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from console.breaks import LocalBreaks
-from console.experiments import EXPERIMENTS as CONSOLE
+from lab.console.breaks import LocalBreaks
+from lab.console.experiments import EXPERIMENTS as CONSOLE
 from lab.publish import write_table
+from lab.usual import USUAL_WORKERS, deploy_usual_workers
 from local.observe import messages_in
 from local.stack import PROJECT, running_stack
 from local.terminal import run_in_terminal
-from local.usual import USUAL_WORKERS, deploy_usual_workers
 from ops.connection import connect
 
 OURS = "acct_standin"
@@ -64,7 +64,7 @@ def run(work_dir: Path, on_progress: Callable[[str], object] = lambda _: None) -
         breaks = LocalBreaks.of(connect(str(stack_json)), stack)
         assert breaks, "the local stack's Stripe is the stand-in"
         orders = press_all(
-            lambda button, order_id: str(breaks.press(button, order_id=order_id, seed=None)[1]),
+            lambda button, order_id: str(breaks.press(button, order_id=order_id)[1]),
             lambda _: _settle(breaks),
             on_progress,
         )

@@ -2,7 +2,8 @@
 .PHONY: demo new record parity specification simulate mutants experiments survival bench
 
 demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…]; KEEP=1 leaves it running.
-	@$(PY) -m local.demo $(call option,ORDERS,orders) $(call option,SEED,seed) $(call option,PORT,port) $(if $(KEEP),--keep)
+	@$(PY) -m $(if $(KEEP),lab.console demo --keep,local.demo) $(call option,ORDERS,orders) $(call option,SEED,seed) \
+	  $(call option,PORT,port)
 
 new: ## Make a project of your own, without history: make new DIR=../shop NAME=corner-shop.
 	@test "$(DIR)" && test "$(NAME)" || { echo "DIR and NAME are needed: make new DIR=../shop NAME=corner-shop"; exit 1; }
@@ -30,7 +31,7 @@ bench: install $(VENV)/.dev $(VENV)/opt/.bench $(VENV)/opt/.dynamodb-local ## Co
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.bench $(call option,ROUNDS,rounds)
 
 record: install $(VENV)/.dev $(VENV)/opt/.browser ## Record the console and the page for the README, from a stack that it starts.
-	@PYTHONPATH=functions:shared:. $(PY) -m tests.support.recording
+	@PYTHONPATH=functions:shared:. $(PY) -m lab.recording
 
 parity: $(VENV)/.local ## Ask Stripe's test mode what the stand-in was asked in the tests: make parity STRIPE_SECRET_KEY=sk_test_….
 	@test "$(STRIPE_SECRET_KEY)" || { echo "make parity STRIPE_SECRET_KEY=sk_test_…"; exit 1; }

@@ -18,7 +18,7 @@ from local.demo_live import Progress, shown
 from local.demo_plan import FollowUp, Plan, PlannedOrder, make_plan
 from local.demo_report import Report, count, show
 from local.demo_traffic import Traffic
-from local.kept import FIRST_PORT, addresses, console_url, kept, ports_from
+from local.kept import FIRST_PORT, ServeConsole, addresses, console_url, kept, ports_from
 from local.observe import NotIdle, drain, wait_until_idle
 from local.stack import PROJECT, running_stack
 from local.terminal import Stopped, run_in_terminal
@@ -60,11 +60,17 @@ def run(traffic: Traffic, *, seed: int, started: float) -> Report:
     return count(traffic, dead, is_idle=idle, seconds=time.monotonic() - started, seed=seed)
 
 
-def keep(traffic: Traffic, stack_json: Path, deployed: Mapping[str, str], say: Callable[[str], None]) -> None:
+def keep(
+    traffic: Traffic,
+    stack_json: Path,
+    deployed: Mapping[str, str],
+    say: Callable[[str], None],
+    serve_console: ServeConsole | None,
+) -> None:
     """Serve the console, and say which orders are worth a look; the stack runs until Ctrl-C."""
     stack = traffic.stack
     stack.stripe.settings(webhooks_by_themselves=True)
-    with kept(stack, stack_json), suppress(Stopped):
+    with kept(stack, stack_json, serve_console), suppress(Stopped):
         say(f"\nonecharge still runs, until Ctrl-C:\n\n{addresses(stack, stack_json)}\n")
         say("In another terminal, in this folder:\n")
         for what, order_id in worth_a_look(traffic.orders).items():
@@ -114,7 +120,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def demonstrate(options: argparse.Namespace, console: Console) -> int:
+def demonstrate(options: argparse.Namespace, console: Console, serve_console: ServeConsole | None = None) -> int:
     """Run the demo; returns 0 if every promise was kept, 1 if not."""
     started, work_dir = time.monotonic(), options.work_dir.resolve()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
@@ -132,7 +138,7 @@ def demonstrate(options: argparse.Namespace, console: Console) -> int:
             project=options.project,
             seed=seed,
             page_port=page_port,
-            console_url=console_url(console_port) if is_kept else "",
+            console_url=console_url(console_port, serve_console) if is_kept else "",
             on_progress=lambda message: say(f"• {message}"),
         ) as stack,
     ):
@@ -143,7 +149,7 @@ def demonstrate(options: argparse.Namespace, console: Console) -> int:
         options.report.write_text(report.as_json())
         show(report, console)
         if is_kept:
-            keep(traffic, work_dir / "stack.json", deployed, say)
+            keep(traffic, work_dir / "stack.json", deployed, say, serve_console)
         else:
             say("\n`make demo KEEP=1` leaves all of it running, with a console, a shop, and an order for each fault.")
     if is_kept:
@@ -151,9 +157,9 @@ def demonstrate(options: argparse.Namespace, console: Console) -> int:
     return 0 if report.ok else 1
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], serve_console: ServeConsole | None = None) -> int:
     options = parse(arguments)
-    return run_in_terminal(lambda console: demonstrate(options, console))
+    return run_in_terminal(lambda console: demonstrate(options, console, serve_console))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,18 @@
-"""A stack that is kept until Ctrl-C: its addresses in stack.json, and the console beside it."""
+"""A stack that is kept until Ctrl-C: its addresses in stack.json, and a console if one is served."""
 
-import os
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from local.processes import StartupError, free_ports, running, tail
-from local.stack import PROJECT, Stack, published
+from local.processes import free_ports
+from local.stack import Stack, published
 
 FIRST_PORT = 4242
 _HOST = "127.0.0.1"
 """Where the console and the shop listen, wherever the stack listens."""
-_CONSOLE_SECONDS = 60
+type ServeConsole = Callable[[Stack, Path], AbstractContextManager[None]]
+"""Serves a console of the stack at its `console_url` for as long as the block lasts; the file is its stack.json."""
 
 
 def ports_from(first: int, say: Callable[[str], object]) -> tuple[int, int]:
@@ -26,28 +23,15 @@ def ports_from(first: int, say: Callable[[str], object]) -> tuple[int, int]:
     return console, shop
 
 
-def console_url(port: int) -> str:
-    """The console's address; empty in a project without its folder."""
-    return f"http://{_HOST}:{port}/" if (PROJECT / "console").is_dir() else ""
+def console_url(port: int, serve: ServeConsole | None) -> str:
+    """The console's address; empty if none is served."""
+    return f"http://{_HOST}:{port}/" if serve else ""
 
 
 @contextmanager
-def kept(stack: Stack, stack_json: Path) -> Iterator[None]:
-    """Publish the stack, and serve its console at the stack's `console_url`, if it has one. Raises StartupError."""
-    if not stack.console_url:
-        with published(stack, stack_json):
-            yield
-        return
-    port = urlsplit(stack.console_url).port or 0
-    command = [sys.executable, "-m", "console", "--stack", str(stack_json), "--port", str(port)]
-    log = stack_json.with_name("console.log")
-    with published(stack, stack_json), running(command, env=os.environ, log=log, cwd=PROJECT) as process:
-        deadline = time.monotonic() + _CONSOLE_SECONDS
-        # Not whether something listens at the port: another stack's console may have taken it.
-        while "console: http" not in log.read_text():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise StartupError(f"{tail(log)}\nthe console did not start; its log, {log}, ends as above")
-            time.sleep(0.1)
+def kept(stack: Stack, stack_json: Path, serve: ServeConsole | None) -> Iterator[None]:
+    """Publish the stack, and serve its console. Raises StartupError."""
+    with published(stack, stack_json), serve(stack, stack_json) if serve else nullcontext():
         yield
 
 

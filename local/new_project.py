@@ -13,7 +13,7 @@ from local.project_files import PROJECT, files_of_the_project
 NAME = "onecharge"
 COPIED = """
     AGENTS.md LICENSE NOTICE Makefile .ci/* .github/workflows/check.yml .gitignore .python-version *.toml template.yaml
-    monitoring.yaml conftest.py functions/* shared/* events/* layers/* ops/* console/* web/* local/* stripe_standin/*
+    monitoring.yaml conftest.py functions/* shared/* events/* layers/* ops/* web/* local/* stripe_standin/*
     tests/* docs/guides/* docs/protocol.md docs/runbook.md docs/metrics.md docs/openapi.json docs/glossary.md
     docs/threat-model.md
 """.split()
@@ -21,9 +21,9 @@ NOT_COPIED = """
     lab/* layers/requirements/bench* local/demo* tests/*/test_demo* local/new_* tests/unit/test_new_project.py
     stripe_standin/tests/* stripe_standin/parity* stripe_standin/CHANGELOG.md layers/requirements/stripe-types/*
     tests/contract/test_expressions.py tests/contract/test_payment_intents.py tests/contract/test_stripe_[jr]*
-    tests/unit/test_shop_stripe.py tests/support/broken_protocol.py tests/support/recording.py
+    tests/unit/test_shop_stripe.py tests/support/broken_protocol.py docs/guides/see-it-break.md
 """.split()
-"""Of these what only a reference needs: its demo, its lab, its pictures, and the tests of its stand-ins."""
+"""Of these what only a reference needs: its demo, its lab, and the tests of its stand-ins."""
 
 README = PROJECT / "local/new_readme.txt"
 

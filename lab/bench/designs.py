@@ -1,7 +1,7 @@
 """The five designs, each as a shop whose functions run: an order is placed, charged, and known to be paid.
 
 onecharge    orders_api ─► publish_events ─► charge_order ─► publish_events ─► update_order
-the others   place_order ─► the design's own function, as its documentation writes it (variants/, local/usual/)
+the others   place_order ─► the design's own function, as its documentation writes it (variants/, lab/usual/)
 
 Streams, SNS, SQS and Lambda are played here, with the samples in events/ and the messages that the functions publish.
 None of the others is safe: lab/survival shows what it loses, and charges twice.
@@ -22,7 +22,7 @@ from tests.support.harness import PROJECT, load_template, number_of
 OURS, NAIVE, POWERTOOLS, DURABLE = "onecharge", "naive", "powertools", "durable"
 DESIGNS = (NAIVE, POWERTOOLS, "powertools_async", DURABLE, OURS)
 PACKAGES = PROJECT / ".venv/opt/bench/lib/python3.13/site-packages"
-_FOLDERS = (PROJECT / "local/usual", Path(__file__).with_name("variants"), PACKAGES)
+_FOLDERS = (PROJECT / "lab/usual", Path(__file__).with_name("variants"), PACKAGES)
 _BARE_PYTHON = (f"{sys.base_prefix}/bin/python3.13", "-I", "-S", "-B")
 """Only the standard library; nothing is compiled for the next time, since a function cannot write to its own folder."""
 _PEER_VARIABLES = {"ORDERS_TABLE": "PeerOrders", "PAYMENTS_QUEUE_URL": "PeerQueue", "STRIPE_API_KEY": "sk_test_bench"}

@@ -81,17 +81,6 @@ def addresses(local: "subprocess.Popen[str]", stack_json: Path) -> dict[str, str
     return where
 
 
-def once_it_is_there(url: str) -> str:
-    """The page; stack.json is written before the console listens."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            return requests.get(url, timeout=60).text
-        except requests.ConnectionError:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-
-
 def token_for(customer: str, stack: dict[str, str]) -> str:
     return Issuer(stack["jwt_issuer"], stack["jwt_audience"], Path(stack["jwt_key_file"])).token(customer)
 
@@ -158,18 +147,18 @@ def ended_by(end: signal.Signals, local: "subprocess.Popen[str]", work_dir: Path
 
 @pytest.mark.nightly
 def test_the_stack_comes_up_and_goes_away(tmp_path: Path) -> None:
-    """An order placed at the given address is charged at the given Stripe; the console and the shop link to each
-    other; after Ctrl-C nothing is left."""
+    """An order placed at the given address is charged at the given Stripe; the shop links to no console, since none is
+    served; after Ctrl-C nothing is left."""
     with running_standin() as stripe, running_local(tmp_path, STRIPE_API_BASE=stripe.base_url) as local:
         stack = addresses(local, tmp_path / "stack.json")
         assert stack.keys() >= PROMISED
         assert stack["stripe_api_base"] == stripe.base_url
         pay_for_an_order(stack, stripe)
-        assert requests.get(f"{stack['page_url']}config.json", timeout=9).json()["console"] == stack["console_url"]
-        assert f'href="{stack["page_url"]}"' in once_it_is_there(stack["console_url"])
+        config = requests.get(f"{stack['page_url']}config.json", timeout=9).json()
+        assert ("console" in config, stack["console_url"]) == (False, "")
         output = ended_by(signal.SIGINT, local, tmp_path)
     assert "\x1b[" not in output
-    assert output.index(stack["console_url"]) < output.index(stack["page_url"])
+    assert stack["page_url"] in output
 
 
 @own_stack

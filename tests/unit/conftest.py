@@ -1,4 +1,4 @@
-"""A client of the API; and a stack in one process, for what operators use: their commands, and the console."""
+"""A client of the API; and a stack in one process, for the commands of operators."""
 
 from collections.abc import Iterator
 

@@ -3,9 +3,11 @@
 import socket
 import subprocess
 from collections.abc import Collection
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -34,10 +36,9 @@ def test_the_pages_are_at_ports_that_one_can_remember() -> None:
 
 
 @pytest.mark.parametrize("port", ["80", "70000", "http"])
-def test_a_wrong_port_is_one_line(port: str, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    monkeypatch.setattr("sys.argv", ["local", "--port", port])
+def test_a_wrong_port_is_one_line(port: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main()
+        main(["--port", port])
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
         f"make local: argument --port: PORT={port} has to be a whole number from 1024 to 65000\n"
@@ -133,14 +134,13 @@ def test_a_file_that_is_gone_while_it_is_read_ends_nothing(tmp_path: Path, monke
     assert deployed == [["shared"]]
 
 
-def test_a_project_without_the_console_has_a_shop_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who deletes the folder deletes the console: `make local` starts none, and names none."""
-    assert kept.console_url(4242) == "http://127.0.0.1:4242/"
-    monkeypatch.setattr(kept, "PROJECT", tmp_path)
-    stack: Any = SimpleNamespace(console_url=kept.console_url(4242), page_url="http://shop", as_json=lambda: "{}")
-    started = list[object]()
-    monkeypatch.setattr(kept, "running", started.append)
-    with kept.kept(stack, tmp_path / "stack.json"):
-        assert (tmp_path / "stack.json").exists()
-    assert started == []
-    assert "console" not in kept.addresses(stack, tmp_path / "stack.json")
+def test_a_stack_may_have_a_shop_alone(tmp_path: Path) -> None:
+    """`python -m local` serves none, and names none; whoever serves one does so while the stack is published."""
+    serve = Mock(side_effect=lambda _, stack_json: nullcontext() if stack_json.exists() else None)
+    for each, url in (None, ""), (serve, "http://127.0.0.1:4242/"):
+        assert kept.console_url(4242, each) == url
+        stack: Any = SimpleNamespace(console_url=url, page_url="http://shop", as_json=lambda: "{}")
+        with kept.kept(stack, tmp_path / "stack.json", each):
+            assert (tmp_path / "stack.json").exists()
+        assert ("console  http" in kept.addresses(stack, tmp_path / "stack.json")) == bool(url)
+    serve.assert_called_once()

@@ -1,4 +1,4 @@
-"""The Powertools worker of local/usual/ with the asynchronous batch processor ("Processing messages asynchronously").
+"""The Powertools worker of lab/usual/ with the asynchronous batch processor ("Processing messages asynchronously").
 
 The idempotency utility takes no coroutine (aws-powertools/powertools-lambda-python issue 4483), so the idempotent
 function runs on the threads of `asyncio.to_thread`.
@@ -9,7 +9,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.batch import AsyncBatchProcessor, EventType, async_process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
-from powertools import config, process_order  # type: ignore[import-not-found]  # local/usual/ is on the path.
+from powertools import config, process_order  # type: ignore[import-not-found]  # lab/usual/ is on the path.
 
 processor = AsyncBatchProcessor(event_type=EventType.SQS)
 

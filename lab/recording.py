@@ -30,7 +30,7 @@ RECORDING, PICTURE = PROJECT / "docs/console.webp", PROJECT / "docs/page-3d-secu
 SCREEN: ViewportSize = {"width": 1240, "height": 720}
 FRAME_MS = 3000
 COPIES = 5  # Messages that the console's button sends.
-REFUSED, DELETED = "claim refused: leased", "duplicate deleted"
+REFUSED, DELETED = "duplicate waits", "duplicate ignored"
 _IS_IN_VIEW = "each => Math.abs(each.getBoundingClientRect().top - innerHeight / 2) < innerHeight / 2"
 _CAPTION_HEIGHT = 56
 
@@ -113,7 +113,7 @@ def running_local() -> Iterator[Stack]:
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         stack_json, log = Path(folder, "stack.json"), Path(folder, "local.log")
         port = str(free_port("127.0.0.1"))
-        command = [sys.executable, "-m", "local", "--work-dir", folder, "--port", port]
+        command = [sys.executable, "-m", "lab.console", "--work-dir", folder, "--port", port]
         with running(command, env=os.environ, log=log, cwd=PROJECT) as local:
             deadline = time.monotonic() + PATIENCE_SECONDS
             while "is running" not in log.read_text():

@@ -1,10 +1,9 @@
-"""What breaks the local stack: each break is one function of the stack's own parts, and says what it does.
+"""The buttons of the console: each does one thing to the local stack, and says what it does.
 
 A break of Stripe's places an order, and a fault that meets only this order's requests: its id is known before it is
 placed. The timeline shows what happened next.
 """
 
-import json
 import random
 import threading
 import time
@@ -12,18 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from pathlib import Path
 from uuid import uuid4
 
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
-from console.experiments import Experiment, experiment_of
-from local.observe import messages_in
+from lab.console.experiments import Experiment, experiment_of
+from lab.usual import UsualWorker, is_queued, usual_workers_of
 from local.price_list import sold
 from local.stack import Stack as LocalStack
-from local.usual import UsualWorker, is_queued, usual_workers_of
 from onecharge.orders.ids import order_id_of
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
@@ -35,22 +32,16 @@ from ops.errors import Problem
 from ops.release import Blocked, Release
 from stripe_standin.faults import Fault
 
+OURS = "onecharge"
 _PATIENCE_SECONDS = 20
 _DOWN_SECONDS = 60
 _CUSTOMER = "cus_console"
-
-
-def local_stack(stack_json: str) -> LocalStack:
-    """Where everything of the local stack is."""
-    return LocalStack(**json.loads(Path(stack_json).read_text()))
-
-
 type _Do = Callable[["LocalBreaks", str], object]
 
 
 @dataclass(frozen=True)
 class Break:
-    """A button: its label, what it does in one sentence, and the function that does it."""
+    """A button: its label, what it does in one sentence, and the method that does it."""
 
     name: str
     label: str
@@ -58,8 +49,6 @@ class Break:
     do: _Do
     of_order: bool = False
     """Whether it is done to an order that is there; else it places one."""
-    stays: bool = False
-    """Whether the list is what to look at next, and not the order's page."""
 
     @property
     def experiment(self) -> Experiment | None:
@@ -67,20 +56,15 @@ class Break:
         return experiment_of(self.name)
 
 
-BREAKS: list[Break] = []
-"""In the order of the methods below."""
+BREAKS: dict[str, Break] = {}
+"""By name, in the order of the methods below."""
 
 
-def _named(name: str) -> Break:
-    """Raises KeyError."""
-    return {each.name: each for each in BREAKS}[name]
-
-
-def _button(name: str, label: str, *, of_order: bool = False, stays: bool = False) -> Callable[[_Do], _Do]:
+def _button(name: str, label: str, *, of_order: bool = False) -> Callable[[_Do], _Do]:
     """A button that calls the method; the first line of its docstring says what it does."""
 
     def add(do: _Do) -> _Do:
-        BREAKS.append(Break(name, label, (do.__doc__ or "").partition("\n")[0], do, of_order, stays))
+        BREAKS[name] = Break(name, label, (do.__doc__ or "").partition("\n")[0], do, of_order)
         return do
 
     return add
@@ -94,10 +78,8 @@ class LocalBreaks:
     ops: Stack
     usual_workers: Sequence[UsualWorker] = ()
     """Those that get the same messages, each with its own account at Stripe."""
-    _pressed: list[tuple[float, str, Break]] = field(default_factory=list)
-    """When, the order, and the button."""
-    _left_out: list[tuple[float, str, str]] = field(default_factory=list)
-    """What a surprise could not do: when, the order, and why."""
+    _history: list[tuple[float, str, str, Break | None]] = field(default_factory=list)
+    """When, the order, what the timeline says, and the button that was pressed."""
     _up_again: threading.Timer | None = None
     down_until: float = 0.0
     """When Stripe answers again, in epoch seconds; in the past unless it is down."""
@@ -111,25 +93,19 @@ class LocalBreaks:
             return None
         return cls(stack, ops, usual_workers_of(stack))
 
-    @property
-    def buttons(self) -> Sequence[Break]:
-        return BREAKS
-
-    def press(self, name: str, *, order_id: str | None, seed: str | None) -> tuple[str, str | None]:
+    def press(self, name: str, *, order_id: str | None = None, seed: str | None = None) -> tuple[str, str | None]:
         """Do it; returns its sentence, and the order to look at. Raises KeyError, Problem."""
         if name == "surprise":
             return self._surprise(seed)
-        chosen = _named(name)
+        chosen = BREAKS[name]
         if chosen.of_order:
-            if order_id is None or self._stored(order_id) is None:
-                raise Problem("there is no such order")
-            at = time.time()
+            order_id, at = self._stored(str(order_id)).order_id, time.time()
             chosen.do(self, order_id)
-            self._pressed.append((at, order_id, chosen))
+            self._history.append((at, order_id, chosen.label, chosen))
             return chosen.says, order_id
         key = str(uuid4())
         order_id = order_id_of(self.ops.shop, _CUSTOMER, key)
-        self._pressed.append((time.time(), order_id, chosen))
+        self._history.append((time.time(), order_id, chosen.label, chosen))
         chosen.do(self, order_id)
         self._place(key)
         if name == "five":
@@ -138,19 +114,16 @@ class LocalBreaks:
 
     def history(self, order_id: str) -> Sequence[tuple[float, str]]:
         """When which button was pressed for the order, by its label."""
-        done = [(at, each.label) for at, of, each in self._pressed if of == order_id]
-        return [*done, *((at, what) for at, of, what in self._left_out if of == order_id)]
+        return [(at, what) for at, of, what, _ in self._history if of == order_id]
 
     def experiments(self, order_id: str) -> Sequence[Experiment]:
         """Those that the order was, the first one first; what a surprise has pressed is one."""
-        pressed = [each.experiment for _, of, each in self._pressed if of == order_id]
+        pressed = [each.experiment for _, of, _, each in self._history if each and of == order_id]
         made = list(dict.fromkeys(each for each in pressed if each))
         return [each for each in made if "surprise" in each.buttons] or made
 
     def usual_charges(self) -> Mapping[str, Mapping[str, int]]:
         """How often each usual worker has charged each order, by the worker's title and the order's id."""
-        if not self.usual_workers:
-            return {}
         ledger = self.stack.stripe.ledger()
         return {worker.title: worker.charges(ledger) for worker in self.usual_workers}
 
@@ -158,20 +131,18 @@ class LocalBreaks:
     def queue_urls(self) -> Mapping[str, str]:
         """The queue of each usual worker, by its title, and ours."""
         usual = {worker.title: worker.queue_url(self.stack.aws) for worker in self.usual_workers}
-        return {"onecharge": self.stack.payments_queue_url, **usual}
+        return {OURS: self.stack.payments_queue_url, **usual}
 
     def still_queued(self, order_id: str) -> set[str]:
-        """The workers, by title, whose queue has a message of the order: what they have charged is not final. Ours
-        is "onecharge".
-        """
+        """The workers, by title, whose queue has a message of the order: what they have charged is not final."""
         return {title for title, url in self.queue_urls.items() if is_queued(self.stack.aws, url, order_id)}
 
     def _surprise(self, seed: str | None) -> tuple[str, None]:
         """Three orders with a break each, and three more breaks of each, in an order that the seed repeats."""
         seed = seed or str(random.randrange(10_000))
         chance = random.Random(seed)
-        placing = [each for each in BREAKS if not each.of_order and each.name not in ("surprise", "down")]
-        of_order = [each for each in BREAKS if each.of_order and each.experiment]
+        placing = [each for each in BREAKS.values() if not each.of_order and each.name not in ("surprise", "down")]
+        of_order = [each for each in BREAKS.values() if each.of_order and each.experiment]
         plan = [(chance.choice(placing), [chance.choice(of_order) for _ in range(3)]) for _ in range(3)]
         threading.Thread(target=self._run, args=[plan], daemon=True).start()
         names = [[f"“{each.label}”" for each in (first, *others)] for first, others in plan]
@@ -184,14 +155,16 @@ class LocalBreaks:
     def _run(self, plan: Sequence[tuple[Break, Sequence[Break]]]) -> None:
         """While the page shows what happens: a killed worker alone takes more than a minute."""
         for first, others in plan:
-            _, order_id = self.press(first.name, order_id=None, seed=None)
-            self._pressed.append((time.time(), str(order_id), _named("surprise")))
-            self.wait_until_charged(str(order_id))
+            order_id = str(self.press(first.name)[1])
+            surprise = BREAKS["surprise"]
+            self._history.append((time.time(), order_id, surprise.label, surprise))
+            self._wait(lambda of=order_id: bool(self.stack.stripe.ledger().charges_of(of)))  # type: ignore[misc]
             for each in others:
                 try:
-                    self.press(each.name, order_id=order_id, seed=None)
+                    self.press(each.name, order_id=order_id)
                 except Problem as why:
-                    self._left_out.append((time.time(), str(order_id), f"not possible: {each.label}, since {why}"))
+                    said = f"not possible: {each.label}, since {why}"
+                    self._history.append((time.time(), order_id, said, None))
 
     # ------------------------------------------------------------ the stack's parts
 
@@ -204,20 +177,15 @@ class LocalBreaks:
         again = Retry(3, backoff_factor=1, status_forcelist=[503], allowed_methods=["POST"])
         http.mount("http://", HTTPAdapter(max_retries=again))
         try:
-            response = http.post(f"{self.stack.api_url}/orders", json=body, headers=headers, timeout=60)
-            response.raise_for_status()
+            http.post(f"{self.stack.api_url}/orders", json=body, headers=headers, timeout=60).raise_for_status()
         except requests.RequestException as error:
             raise Problem(f"the order was not placed: {error}") from None
 
-    def _stored(self, order_id: str) -> StoredOrder | None:
-        item = self.ops.item("OrdersTable", order_id=order_id)
-        return StoredOrder.from_item(item) if item else None
-
-    def _message(self, order_id: str) -> str:
-        """The message that its stream published, once more."""
-        if (order := self._stored(order_id)) is None:
-            raise Problem("there is no such order")
-        return order.placed_event().model_dump_json(exclude_none=True)
+    def _stored(self, order_id: str) -> StoredOrder:
+        """Raises Problem."""
+        if item := self.ops.item("OrdersTable", order_id=order_id):
+            return StoredOrder.from_item(item)
+        raise Problem("there is no such order")
 
     def _fault(self, kind: Fault, order_id: str, *, seconds: float = 60, usual_seconds: float = 60) -> None:
         """When the order is charged: ours is by a confirm, the usual workers' by a create."""
@@ -225,6 +193,19 @@ class LocalBreaks:
         admin.add_fault(kind, match, path="/v1/payment_intents/*/confirm", seconds=seconds)
         for worker in self.usual_workers:
             admin.add_fault(kind, match, api_key=worker.api_key, seconds=usual_seconds)
+
+    def _send(self, order_id: str, times: int = 1) -> None:
+        """The message that its stream published, to our queue and to the usual workers'."""
+        body = self._stored(order_id).placed_event().model_dump_json(exclude_none=True)
+        entries = [{"Id": str(number), "MessageBody": body} for number in range(times)]
+        for queue in self.queue_urls.values():
+            self.stack.aws.client("sqs").send_message_batch(QueueUrl=queue, Entries=entries)
+
+    def _wait(self, until: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not (done := until()) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return done
 
     # ------------------------------------------------------------ breaks that place an order, once they have broken it
 
@@ -255,7 +236,7 @@ class LocalBreaks:
         # Its answer trickles, so that no read timeout expires: the function is killed at its own timeout.
         self._fault(Fault.HANG_AFTER, order_id)
 
-    @_button("down", "Stripe is down for a minute", stays=True)
+    @_button("down", "Stripe is down for a minute")
     def stripe_down(self, order_id: str) -> None:
         """Every request to Stripe is answered with 503 for 60 seconds."""
         for method in ("GET", "POST"):
@@ -276,23 +257,24 @@ class LocalBreaks:
     @_button("again", "Deliver it five times at once", of_order=True)
     def deliver_five(self, order_id: str) -> None:
         """Sends the order's message 5 times to the payments queue."""
-        # At once, so that they meet the lease.
-        self._send(self._message(order_id), times=5)
+        # In one batch, so that they meet the lease.
+        self._send(order_id, times=5)
 
     @_button("day", "A day passes", of_order=True)
     def pass_a_day(self, order_id: str) -> None:
         """Stripe forgets the order's keys, its payment row is lost, and its message comes again, a day later.
 
         The order is a day older by then: Stripe keeps a key for 24 hours, as the protocol assumes, and to forget the
-        key of a younger order would break that assumption, not the protocol. No message is under way, which would still
-        have the younger time. The order is held then.
+        key of a younger order would break that assumption, not the protocol. No message of it may be under way, which
+        would still have the younger time. The order is held then.
         """
-        order = self._stored(order_id)
-        if order is None or order.status in WAITING or not self._wait(self._is_queue_empty):
-            raise Problem("a day passes only once the order is decided, and no message is in the queue: try again")
-        row = self.ops.item("PaymentsTable", order_id=order_id)
+        order, row = self._stored(order_id), self.ops.item("PaymentsTable", order_id=order_id)
+        if order.status in WAITING:
+            raise Problem(f"the order is {order.status}: a day passes once it is decided")
         if row is None:
             raise Problem("the order has no payment row")
+        if not self._wait(lambda: OURS not in self.still_queued(order_id)):
+            raise Problem("a message of this order is still in the payments queue: try again")
         payment = payment_of(row)
         placed_at = (datetime.fromisoformat(order.placed_at) - timedelta(hours=25)).isoformat()
         self.ops.dynamodb.update_item(
@@ -301,11 +283,8 @@ class LocalBreaks:
             UpdateExpression="SET placed_at = :at",
             ExpressionAttributeValues=to_item({":at": placed_at}),
         )
-        shop = self.ops.shop
-        for key in (
-            *(payment.create_key(shop, each) for each in range(len(KEY_AGES_SECONDS))),
-            payment.confirm_key(shop),
-        ):
+        keys = [payment.create_key(self.ops.shop, number) for number in range(len(KEY_AGES_SECONDS))]
+        for key in (*keys, payment.confirm_key(self.ops.shop)):
             self.stack.stripe.delete_keys(key)
         self.delete_row(order_id)
 
@@ -316,12 +295,15 @@ class LocalBreaks:
         self.ops.dynamodb.delete_item(TableName=self.stack.charges_table, Key=key)
         for worker in self.usual_workers:
             worker.forget(self.stack.aws, order_id)
-        self._send(self._message(order_id))
+        self._send(order_id)
 
     @_button("release", "Release it", of_order=True)
     def release(self, order_id: str) -> None:
         """Does what `python -m ops release ORDER --yes` does for an order that is held: it looks at Stripe first."""
         release = Release.of(self.ops, is_dry_run=False)
+        held = [each.request.order_id for each in release.held(release.stripe_now())]
+        if order_id not in held:
+            raise Problem(f"the order is not held; held are: {', '.join(held) or 'none'}")
         row = release.named(order_id)
         try:
             release.release(row, replace(release, has_looked=True).look([row]))  # This stack has one account.
@@ -344,10 +326,10 @@ class LocalBreaks:
         """Puts the order's message into the DLQ, and sends it back to its queue."""
         # Receive, send, delete, as `ops dlq redrive` does: the emulator has no StartMessageMoveTask.
         sqs, dlq = self.stack.aws.client("sqs"), self.stack.payments_dlq_url
-        sqs.send_message(QueueUrl=dlq, MessageBody=self._message(order_id))
+        sqs.send_message(QueueUrl=dlq, MessageBody=self._stored(order_id).placed_event().model_dump_json())
         for message in sqs.receive_message(QueueUrl=dlq, MaxNumberOfMessages=10, WaitTimeSeconds=2).get("Messages", []):
             if order_id in message["Body"]:
-                self._send(message["Body"])
+                self._send(order_id)
                 sqs.delete_message(QueueUrl=dlq, ReceiptHandle=message["ReceiptHandle"])
 
     @_button("refund", "Refund it", of_order=True)
@@ -363,23 +345,3 @@ class LocalBreaks:
             raise Problem(f"the API does not answer: {error}") from None
         if not response.ok:
             raise Problem(str(answer.get("detail") or answer))
-
-    # ------------------------------------------------------------ how
-
-    def _send(self, body: str, times: int = 1) -> None:
-        """To our queue and to the usual workers' queues."""
-        for queue in self.queue_urls.values():
-            entries = [{"Id": str(number), "MessageBody": body} for number in range(times)]
-            self.stack.aws.client("sqs").send_message_batch(QueueUrl=queue, Entries=entries)
-
-    def wait_until_charged(self, order_id: str) -> None:
-        self._wait(lambda: bool(self.stack.stripe.ledger().charges_of(order_id)))
-
-    def _is_queue_empty(self) -> bool:
-        return messages_in(self.stack, self.stack.payments_queue_url) == 0
-
-    def _wait(self, until: Callable[[], bool]) -> bool:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while not (done := until()) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        return done

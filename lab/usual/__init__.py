@@ -1,4 +1,4 @@
-"""Two usual workers beside ours, on the local stack only: the same messages, each with its own account at Stripe.
+"""Two usual workers alongside ours, on the local stack only: the same messages, each with its own account at Stripe.
 
     naive.py        get, charge, put
     powertools.py   Powertools' idempotency

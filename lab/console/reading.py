@@ -1,0 +1,105 @@
+"""Reads what the console shows: the functions' log, the Orders table, Stripe's charges. It writes nothing.
+
+Several pages may be open, and each asks every second: what was read a moment ago is shared.
+"""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Any
+
+import stripe
+
+from lab.console.lines import Line, by_order, line_of
+from lab.console.orders import Tally, tally
+from lab.console.timeline import Timeline, timeline
+from lab.console.why import why_once
+from local.observe import log_events
+from onecharge.contract.events import ORDER_ID_PATTERN
+from onecharge.payments.payment_intents import metadata_of
+from onecharge.runtime.dynamodb import from_item
+from ops.connection import Stack
+from ops.facts import Surroundings, gather, surroundings
+from ops.story import Story, story
+
+_FRESH_SECONDS = 1.0
+_SURROUNDINGS_SECONDS = 15.0
+"""The DLQs among them, whose messages are hidden for the moment of a read."""
+_LATE_SECONDS = 20.0
+"""A line may reach the log this much later than one with a later time."""
+
+
+@dataclass(frozen=True)
+class OrderSeen:
+    """One order: its story, as `explain` tells it, in lanes, and why it was charged once."""
+
+    story: Story
+    timeline: Timeline
+    why_once: str
+
+
+@dataclass
+class Reader:
+    """Reads one stack. Methods raise botocore's errors."""
+
+    stack: Stack
+    since: float
+    """Charges before this time are not read, in epoch seconds."""
+    _lines: dict[str, Line | None] = field(default_factory=dict)
+    """By what tells an event from all others: the emulator gives it no id."""
+    _read_until: float = 0.0
+    _by_order: Mapping[str, Sequence[Line]] = field(default_factory=dict)
+    _tally: Tally | None = None
+    _around: Surroundings | None = None
+    _lock: Lock = field(default_factory=Lock)
+
+    def look(self) -> Tally:
+        """All orders, as they are now."""
+        with self._lock:
+            now = time.time()
+            if self._tally is None or now - self._read_until >= _FRESH_SECONDS:
+                since_ms = int(max(0.0, self._read_until - _LATE_SECONDS) * 1000)
+                group = self.stack.resource("FunctionsLogGroup")
+                for event in log_events(self.stack.client("logs"), group, since_ms=since_ms):
+                    id_ = f"{event['timestamp']} {event['logStreamName']} {event['message']}"
+                    self._lines.setdefault(id_, line_of(event))
+                self._by_order = by_order(filter(None, self._lines.values()))
+                self._tally = tally(self._by_order, self._items(), self._charges(), now)
+                self._read_until = now
+            return self._tally
+
+    def _items(self) -> dict[str, Mapping[str, Any]]:
+        pages = self.stack.dynamodb.get_paginator("scan").paginate(TableName=self.stack.resource("OrdersTable"))
+        items = (from_item(each) for page in pages for each in page["Items"])
+        return {str(each["order_id"]): each for each in items}
+
+    def _charges(self) -> Counter[str] | None:
+        """How often each of our orders was charged; None if Stripe does not answer."""
+        try:
+            listed = self.stack.stripe.v1.charges.list({"created": {"gte": int(self.since)}, "limit": 100})
+            succeeded = [each for each in listed.auto_paging_iter() if each.status == "succeeded"]
+        except stripe.StripeError:
+            return None
+        ours = [each for each in map(metadata_of, succeeded) if each.get("shop") == self.stack.shop]
+        return Counter(each["order_id"] for each in ours if re.fullmatch(ORDER_ID_PATTERN, each.get("order_id", "")))
+
+    def order(self, order_id: str, pressed: Sequence[tuple[float, str]] = ()) -> OrderSeen:
+        """One order, with the buttons that were pressed for it, and when."""
+        self.look()
+        with self._lock:
+            now, lines = time.time(), self._by_order.get(order_id, [])
+            if self._around is None or now - self._around.now >= _SURROUNDINGS_SECONDS:
+                self._around = surroundings(self.stack, now=int(now))
+            around = replace(self._around, now=int(now))
+        told = story(replace(gather(self.stack, order_id, around), lines=lines))
+        made = timeline(told, hidden_seconds=self._hidden_seconds(), pressed=pressed)
+        return OrderSeen(told, made, why_once(lines, told.charges) if told.is_paid else "")
+
+    def _hidden_seconds(self) -> int:
+        """The visibility timeout of the payments queue."""
+        queue = self.stack.resource("PaymentsQueue")
+        answer = self.stack.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["VisibilityTimeout"])
+        return int(answer["Attributes"]["VisibilityTimeout"])
