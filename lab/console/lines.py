@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any
 
 from onecharge.contract.events import ORDER_ID_PATTERN
-from ops.facts import LogLine
 
 STRIPE_REQUEST = "stripe request"
 CLAIMED, FINALIZED, WAITS = "payment claimed", "payment finalized", "message waits"
@@ -32,8 +31,11 @@ _VERBS = {
 
 
 @dataclass(frozen=True)
-class Line(LogLine):
+class Line:
     """A log line; its fields include the log stream, as `worker`: one for each execution environment."""
+
+    at: float
+    fields: Mapping[str, Any]
 
     @property
     def message(self) -> str:

@@ -94,7 +94,7 @@ class Reader:
             if self._around is None or now - self._around.now >= _SURROUNDINGS_SECONDS:
                 self._around = surroundings(self.stack, now=int(now))
             around = replace(self._around, now=int(now))
-        told = story(replace(gather(self.stack, order_id, around), lines=lines))
+        told = story(replace(gather(self.stack, order_id, around), lines=[(each.at, each.fields) for each in lines]))
         made = timeline(told, hidden_seconds=self._hidden_seconds(), pressed=pressed)
         return OrderSeen(told, made, why_once(lines, told.charges) if told.is_paid else "")
 

@@ -33,7 +33,7 @@ from ops.story import Event as StoryEvent
 from ops.story import story
 from stripe_standin.faults import Fault
 from stripe_standin.server import running_standin
-from tests.support.operated_stack import OperatedStack
+from tests.support.operated_stack import FREE, OperatedStack
 
 ORDER_ID, OTHER_ID = "ord_" + "a" * 32, "ord_" + "b" * 32
 PI, T0 = "pi_" + "1" * 24, 1_795_414_380
@@ -235,7 +235,7 @@ def test_the_timeline(events: list[Event | StoryEvent], now: int, expected: str)
 
 def shown(*events: Event | StoryEvent, now: int = 90) -> Timeline:
     lines = lines_of(*(each for each in events if not isinstance(each, StoryEvent)))
-    told = story(Facts(order_id=ORDER_ID, now=T0 + now, lines=lines))
+    told = story(Facts(order_id=ORDER_ID, now=T0 + now, lines=[(each.at, each.fields) for each in lines]))
     others = [each for each in events if isinstance(each, StoryEvent)]
     return timeline(replace(told, events=[*told.events, *others]), hidden_seconds=72)
 
@@ -336,7 +336,12 @@ class Console:
     def __init__(self, charges: int | None = 1, *, has_buttons: bool = True) -> None:
         lines = lines_of(line(0, f"said {MARKUP} {SECRET}", service="orders_api", sku=MARKUP, key=SECRET))
         item = {"status": MARKUP, "amount_minor": 2500, "currency": "EUR", "placed_at": "2026-11-23"}
-        told = replace(story(Facts(order_id=ORDER_ID, now=T0, order_error=MARKUP, lines=lines)), charges=charges)
+        told = replace(
+            story(
+                Facts(order_id=ORDER_ID, now=T0, order_error=MARKUP, lines=[(each.at, each.fields) for each in lines])
+            ),
+            charges=charges,
+        )
         counted = None if charges is None else Counter({ORDER_ID: charges})
         self.reader, self.breaks = Mock(), Mock(down_until=0)
         self.reader.stack.name = "shop"
@@ -495,7 +500,7 @@ def test_a_release_names_the_orders_that_are_held(operated: OperatedStack) -> No
     """If this is none of them. One that is held is released."""
     operated.place(order_id=ORDER_ID)
     old = operated.place(order_id=OTHER_ID, at=datetime.fromtimestamp(time.time() - 90_000, UTC))
-    operated.claim_again(old)
+    operated.claim(OTHER_ID, at=int(datetime.fromisoformat(old.placed_at).timestamp()), **FREE)
     breaks = LocalBreaks(Mock(), operated.stack)
     with pytest.raises(Problem, match=f"is not held; held are: {OTHER_ID}"):
         breaks.press("release", order_id=ORDER_ID)
