@@ -3,17 +3,17 @@
 Source: Stripe API reference, "Confirm a PaymentIntent"; Stripe documentation, "Declines", "3D Secure authentication".
 """
 
-from collections.abc import Mapping
 from typing import Any
 
-from stripe_standin import balance, payment_methods
+from stripe_standin import balance
 from stripe_standin.account import Account
-from stripe_standin.cards import CardBehavior, Declines, RequiresAuthentication, Succeeds
+from stripe_standin.cards import Declines, RequiresAuthentication, Succeeds
 from stripe_standin.charges import Charge
 from stripe_standin.disputes import open_dispute
 from stripe_standin.errors import ApiError, doc_url, invalid
 from stripe_standin.faults import Fault
 from stripe_standin.messages import Request
+from stripe_standin.parameters import boolean
 from stripe_standin.payment_intents import PaymentIntent, cancel_now, emit_change, unexpected_state
 from stripe_standin.payment_methods import PaymentMethod
 
@@ -37,7 +37,7 @@ def authenticate(account: Account, intent: PaymentIntent, *, succeed: bool) -> N
     """Complete 3-D Secure, as Stripe's page in the customer's browser does."""
     if intent.status != "requires_action":
         raise invalid("This PaymentIntent does not require authentication.", code="payment_intent_unexpected_state")
-    method = payment_methods.find(account, intent.payment_method or "")
+    method = account.find(PaymentMethod, intent.payment_method or "")
     behavior = method.card.behavior
     if not succeed:
         _fail_authentication(account, intent, method)
@@ -51,7 +51,7 @@ def finish_processing(account: Account, intent: PaymentIntent, *, succeed: bool)
     """End `processing`: the payment succeeds or is declined."""
     if intent.status != "processing":
         raise invalid("This PaymentIntent is not processing.", code="payment_intent_unexpected_state")
-    method = payment_methods.find(account, intent.payment_method or "")
+    method = account.find(PaymentMethod, intent.payment_method or "")
     pending = account.all(Charge)[intent.latest_charge or ""]
     if succeed:
         take_money(account, intent, method, pending=pending)
@@ -70,7 +70,7 @@ def attempt(
         cancel_now(account, intent, "automatic")
         raise unexpected_state(intent, "You cannot confirm this PaymentIntent because it has a status of canceled.")
     intent.payment_method, intent.last_payment_error = method.id, None
-    behavior = _behavior(method.card.behavior, request.parameters)
+    behavior = method.card.behavior
     if outcome is Fault.STAYS_PROCESSING and not isinstance(behavior, RequiresAuthentication):
         _process(account, intent, method, request.idempotency_key)
         return
@@ -80,22 +80,12 @@ def attempt(
         case Declines() as declines:
             raise decline(account, intent, method, declines, key=request.idempotency_key)
         case RequiresAuthentication():
-            if request.parameters.get("error_on_requires_action") == "true" or _off_session(request.parameters):
+            if boolean(request.parameters, "off_session"):
                 raise decline(account, intent, method, _AUTHENTICATION_REQUIRED, key=request.idempotency_key)
-            uses_sdk = request.parameters.get("use_stripe_sdk") == "true"
+            uses_sdk = boolean(request.parameters, "use_stripe_sdk")
             intent.redirects_to = None if uses_sdk else request.parameters.get("return_url")
             intent.status = "requires_action"
             emit_change(account, intent, "requires_action")
-
-
-def _behavior(behavior: CardBehavior, parameters: Mapping[str, str]) -> CardBehavior:
-    if isinstance(behavior, RequiresAuthentication) and behavior.off_session and _off_session(parameters):
-        return behavior.off_session
-    return behavior
-
-
-def _off_session(parameters: Mapping[str, str]) -> bool:
-    return parameters.get("off_session") in ("true", "recurring", "one_off")
 
 
 def take_money(
@@ -109,7 +99,7 @@ def take_money(
     """Take the money. Nothing else does."""
     charge = pending or _new_charge(account, intent, method, key)
     charge.pending = False
-    balance.book_charge(account, charge.id, charge.amount, charge.currency)
+    balance.book(account, "charge", charge.id, charge.amount, charge.currency)
     account.ledger.append(charge.id)
     intent.latest_charge, intent.status = charge.id, "succeeded"
     method.used_up = not method.is_attached

@@ -14,14 +14,14 @@ from stripe_standin.errors import ApiError, invalid, missing
 from stripe_standin.faults import Fault
 from stripe_standin.messages import Request
 from stripe_standin.parameters import METADATA, allow, boolean, metadata_of, one_of, values
-from stripe_standin.payment_intents import PaymentIntent, emit_change, find, unexpected_state
+from stripe_standin.payment_intents import PaymentIntent, emit_change, unexpected_state
 from stripe_standin.payment_methods import PaymentMethod
 
 CONFIRMABLE = ("requires_payment_method", "requires_confirmation", "requires_action")
 
-_CONFIRM = "payment_method|off_session|return_url|error_on_requires_action|receipt_email|use_stripe_sdk"
+_CONFIRM = "payment_method|off_session|return_url|receipt_email|use_stripe_sdk"
 _CREATE = (
-    r"amount|currency|confirm|description|statement_descriptor_suffix|capture_method|confirmation_method"
+    r"amount|currency|confirm|description|statement_descriptor_suffix"
     r"|(allowed_)?payment_method_types\[\d*\]|automatic_payment_methods\[(enabled|allow_redirects)\]"
 )
 _REDIRECTS = (
@@ -30,12 +30,16 @@ _REDIRECTS = (
     "to accept redirect-based payment methods, set `automatic_payment_methods[enabled]` to `true` and "
     "`automatic_payment_methods[allow_redirects]` to `never` when creating Setup Intents and Payment Intents."
 )
+_NO_PAYMENT_METHOD = (
+    "You cannot confirm this PaymentIntent because it's missing a payment method. You can either update the "
+    "PaymentIntent with a payment method and then confirm it again, or confirm it again directly with a payment "
+    "method or ConfirmationToken."
+)
 
 
 def create(account: Account, request: Request, *, outcome: Fault | None = None) -> dict[str, Any]:
     """POST /v1/payment_intents, with `confirm` or without."""
     parameters = allow(request, _CREATE, _CONFIRM, METADATA)
-    _refuse_manual(parameters)
     confirm_now = boolean(parameters, "confirm")
     intent = _parse(account, request, parameters)
     method = _method_given(account, intent, parameters)
@@ -53,7 +57,7 @@ def create(account: Account, request: Request, *, outcome: Fault | None = None) 
 def confirm(account: Account, request: Request, identifier: str, *, outcome: Fault | None = None) -> dict[str, Any]:
     """POST /v1/payment_intents/{id}/confirm, with the payment method of the request or the PaymentIntent's own."""
     parameters = allow(request, _CONFIRM)
-    intent = find(account, identifier)
+    intent = account.find(PaymentIntent, identifier)
     if intent.status not in CONFIRMABLE:
         raise unexpected_state(intent, _not_confirmable_message(intent))
     named = parameters.get("payment_method") or intent.payment_method
@@ -68,7 +72,7 @@ def confirm(account: Account, request: Request, identifier: str, *, outcome: Fau
 def challenge(account: Account, request: Request, identifier: str) -> dict[str, Any]:
     """The customer's answer to 3-D Secure, which the stub of Stripe.js sends. Stripe's own endpoint is not public."""
     parameters = allow(request, "client_secret|succeed")
-    intent = find(account, identifier)
+    intent = account.find(PaymentIntent, identifier)
     if parameters.get("client_secret") != intent.client_secret:
         raise missing("payment_intent", identifier, "intent")
     authenticate(account, intent, succeed=boolean(parameters, "succeed"))
@@ -124,23 +128,19 @@ def _method_given(account: Account, intent: PaymentIntent, parameters: Mapping[s
 
 def _automatic_payment_methods(parameters: Mapping[str, str]) -> dict[str, Any] | None:
     """Enabled unless the request lists the types: the default since API version 2023-08-16."""
-    if values(parameters, "payment_method_types") or values(parameters, "allowed_payment_method_types"):
-        return None
     redirects = one_of(parameters, "automatic_payment_methods[allow_redirects]", ("always", "never"))
+    enabled = boolean(parameters, "automatic_payment_methods[enabled]", "true")
+    if not enabled or any("payment_method_types[" in name for name in parameters):
+        return None
     return {"allow_redirects": redirects or "always", "enabled": True}
-
-
-def _refuse_manual(parameters: Mapping[str, str]) -> None:
-    """Refuse manual confirmation and manual capture: the stand-in would charge too early."""
-    one_of(parameters, "confirmation_method", ("automatic",))
-    one_of(parameters, "capture_method", ("automatic", "automatic_async"))
 
 
 def _check_confirmable(
     intent: PaymentIntent, method: PaymentMethod | None, parameters: Mapping[str, str]
 ) -> PaymentMethod:
     """Returns the payment method; raises ApiError if it is missing, or if the PaymentIntent needs a return_url."""
-    boolean(parameters, "error_on_requires_action")
+    for name in ("off_session", "use_stripe_sdk"):
+        boolean(parameters, name)
     if method is None:
         raise _missing_payment_method(intent)
     if not intent.payment_method_types:
@@ -151,14 +151,9 @@ def _check_confirmable(
 
 
 def _missing_payment_method(intent: PaymentIntent) -> ApiError:
-    message = (
-        "You cannot confirm this PaymentIntent because it's missing a payment method. You can either update the "
-        "PaymentIntent with a payment method and then confirm it again, or confirm it again directly with a payment "
-        "method or ConfirmationToken."
-    )
     if not intent.id:
-        return invalid(message, code="payment_intent_unexpected_state")
-    return unexpected_state(intent, message)
+        return invalid(_NO_PAYMENT_METHOD, code="payment_intent_unexpected_state")
+    return unexpected_state(intent, _NO_PAYMENT_METHOD)
 
 
 def _not_confirmable_message(intent: PaymentIntent) -> str:

@@ -1,15 +1,13 @@
 """Disputes; an admin call or a test card opens them. Source: Stripe API reference, "The Dispute object"."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from stripe_standin import balance
 from stripe_standin.account import Account
 from stripe_standin.balance import BalanceTransaction
 from stripe_standin.charges import Charge
-from stripe_standin.errors import invalid, missing
-from stripe_standin.messages import Request
-from stripe_standin.parameters import allow
+from stripe_standin.errors import invalid
 
 _DAYS_TO_RESPOND = 9
 _CLOSED = ("won", "lost", "warning_closed", "prevented")
@@ -28,6 +26,7 @@ _EVIDENCE = (
 class Dispute:
     """The cardholder contests a charge at the bank."""
 
+    named: ClassVar = ("dispute", "dispute")
     id: str
     charge: Charge
     amount: int
@@ -78,26 +77,18 @@ def open_dispute(
     dispute = Dispute(account.ids.new("du"), charge, amount or charge.amount, reason, account.now, status)
     account.all(Dispute)[dispute.id] = dispute
     charge.disputed = True
-    dispute.booked.append(balance.book_dispute(account, dispute.id, dispute.amount, charge.currency))
+    dispute.booked.append(balance.book(account, "dispute", dispute.id, -dispute.amount, charge.currency))
     account.emit("charge.dispute.created", dispute.as_json())
     account.emit("charge.dispute.funds_withdrawn", dispute.as_json())
     return dispute
 
 
-def close_dispute(account: Account, dispute: Dispute, status: str) -> Dispute:
-    """Close the dispute: `won` by the merchant, or `lost`."""
-    if status not in ("won", "lost") or dispute.status in ("won", "lost"):
-        raise invalid("Only an open dispute can be closed, as won or lost.", param="status")
-    change_status(account, dispute, status)
-    return dispute
-
-
 def change_status(account: Account, dispute: Dispute, status: str) -> None:
-    """The bank decides, or an appeal opens what it has decided."""
+    """The bank decides, or an appeal reopens its decision."""
     before, dispute.status = dispute.status, status
     if status == "won" and before != "won":
         currency = dispute.charge.currency
-        dispute.booked.append(balance.book_dispute_reversal(account, dispute.id, dispute.amount, currency))
+        dispute.booked.append(balance.book(account, "dispute_reversal", dispute.id, dispute.amount, currency))
     kind = "closed" if status in _CLOSED else "updated"
     account.emit(f"charge.dispute.{kind}", dispute.as_json(), {"status": before})
 
@@ -105,14 +96,3 @@ def change_status(account: Account, dispute: Dispute, status: str) -> None:
 def is_charged_back(account: Account, charge: Charge) -> bool:
     """Whether the bank has taken the money of the charge: not while it only inquires, nor once a dispute is won."""
     return any(each.charge is charge and each.status in _CHARGED_BACK for each in account.all(Dispute).values())
-
-
-def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
-    allow(request)
-    return find(account, identifier).as_json()
-
-
-def find(account: Account, identifier: str) -> Dispute:
-    if identifier not in account.all(Dispute):
-        raise missing("dispute", identifier, "dispute")
-    return account.all(Dispute)[identifier]

@@ -17,12 +17,10 @@ class Fault(StrEnum):
     """500 without a charge; the key replays the 500."""
     ERROR_500_AFTER = "error_500_after"
     """500 after a charge; the key replays the 500."""
-    ERROR_500_LATER = "error_500_later"
-    """500, and the request is executed `seconds` later; the key replays the 500."""
     UNAVAILABLE_503 = "unavailable_503"
     RATE_LIMIT_429 = "rate_limit_429"
     RESPONSE = "response"
-    """The `status` and `error` of the rule."""
+    """The `status` and `error` of the rule; `stored` and `executed` say what else happens."""
     DROP_BEFORE = "drop_before"
     """The connection is closed; the request is not executed."""
     DROP_AFTER = "drop_after"
@@ -71,7 +69,6 @@ _NO_RETRY = {"Stripe-Should-Retry": "false"}
 _ERROR_RESPONSES: Mapping[Fault, ErrorResponse] = {
     Fault.ERROR_500_BEFORE: ErrorResponse(500, stored=True, headers=_NO_RETRY),
     Fault.ERROR_500_AFTER: ErrorResponse(500, stored=True, executed=Executed.NOW, headers=_NO_RETRY),
-    Fault.ERROR_500_LATER: ErrorResponse(500, stored=True, executed=Executed.LATER, headers=_NO_RETRY),
     Fault.UNAVAILABLE_503: ErrorResponse(503, "Stripe is unavailable."),
     Fault.RATE_LIMIT_429: ErrorResponse(
         429,
@@ -86,14 +83,13 @@ _ERROR_RESPONSES: Mapping[Fault, ErrorResponse] = {
 
 @dataclass
 class FaultRule:
-    """A fault for the requests that match: after the first `skip` of them, for the next `times` (None: all)."""
+    """A fault for the next `times` requests that match (None: for all)."""
 
     kind: Fault
     match: Mapping[str, str] = field(default_factory=dict)
     """Parameters of the request, or of the request that created the PaymentIntent in its path: `{"amount": "4711"}`,
     `{"metadata[order_id]": "…"}`. {} matches every request."""
     times: int | None = 1
-    skip: int = 0
     seconds: float = 120.0
     method: str = "POST"
     path: str = "/v1/payment_intents"
@@ -143,7 +139,7 @@ class FaultRule:
             and fnmatchcase(request.path, self.path)
             and self.api_key in (None, request.api_key)
             and self.match.items() <= {**created_with, **request.parameters}.items()
-            and (self.times is None or self.hits < self.skip + self.times)
+            and (self.times is None or self.hits < self.times)
         )
 
 
@@ -162,5 +158,5 @@ class FaultPlan:
         for rule in self.rules:
             if rule.before_execution is before_execution and rule.applies_to(request, created_with):
                 rule.hits += 1
-                return rule if rule.hits > rule.skip else None
+                return rule
         return None

@@ -9,7 +9,7 @@ Source: Stripe API reference, "PaymentIntents"; Stripe documentation, "How Payme
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from stripe_standin.account import Account, digest
 from stripe_standin.errors import ApiError, missing, refused
@@ -23,6 +23,7 @@ CANCELLATION_REASONS = ("abandoned", "duplicate", "fraudulent", "requested_by_cu
 class PaymentIntent:
     """One PaymentIntent."""
 
+    named: ClassVar = ("payment_intent", "intent")
     id: str
     amount: int
     currency: str
@@ -113,7 +114,7 @@ _NOT_MODELED = (
 def update(account: Account, request: Request, identifier: str) -> dict[str, Any]:
     """POST /v1/payment_intents/{id}: adds metadata; any update clears the last error."""
     parameters = allow(request, METADATA)
-    intent = find(account, identifier)
+    intent = account.find(PaymentIntent, identifier)
     intent.metadata |= metadata_of(parameters)
     intent.last_payment_error = None
     return intent.as_json()
@@ -123,7 +124,7 @@ def cancel(account: Account, request: Request, identifier: str) -> dict[str, Any
     """POST /v1/payment_intents/{id}/cancel"""
     parameters = allow(request, "cancellation_reason")
     reason = one_of(parameters, "cancellation_reason", CANCELLATION_REASONS)
-    intent = find(account, identifier)
+    intent = account.find(PaymentIntent, identifier)
     if intent.status in ("succeeded", "canceled", "processing"):
         raise unexpected_state(
             intent,
@@ -143,16 +144,10 @@ def cancel_now(account: Account, intent: PaymentIntent, reason: str | None) -> N
 def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
     """GET /v1/payment_intents/{id}. A publishable key needs the client secret."""
     parameters = allow(request, "client_secret")
-    intent = find(account, identifier)
+    intent = account.find(PaymentIntent, identifier)
     if request.is_of_a_page and parameters.get("client_secret") != intent.client_secret:
         raise missing("payment_intent", identifier, "intent")
     return intent.as_json()
-
-
-def find(account: Account, identifier: str, *, param: str = "intent") -> PaymentIntent:
-    if identifier not in account.all(PaymentIntent):
-        raise missing("payment_intent", identifier, param)
-    return account.all(PaymentIntent)[identifier]
 
 
 def emit_change(account: Account, intent: PaymentIntent, what: str) -> None:

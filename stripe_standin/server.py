@@ -3,7 +3,6 @@
 import base64
 import binascii
 import json
-import random
 import re
 import socket
 import threading
@@ -53,9 +52,6 @@ class StandIn(ThreadingHTTPServer):
         self.clock: Callable[[], float] = time.time
         self.clock_offset_seconds = 0.0
         self.latency_seconds = 0.0
-        self.latency_max_seconds: float | None = None
-        """If it is more than the latency, each request takes a time between the two."""
-        self._chance = random.Random(seed)
         self.webhook_url: str | None = None
         self.webhook_secret = "whsec_local"
         self.webhooks_by_themselves = False
@@ -94,10 +90,9 @@ class StandIn(ThreadingHTTPServer):
             engine = self.engine
             request, headers = engine.identify(request)
             self.counts["requests"] += 1
-            self.counts[f"{request.method} {request.path if request.method == 'POST' else '*'}"] += 1
+            self.counts[f"{request.method} {request.path}"] += 1
         response = self._respond(engine, request, connection)
         with self.lock:
-            self.counts[f"status_{response.status}"] += 1
             self.counts["replays"] += bool(response.headers.get("Idempotent-Replayed"))
         return replace(response, headers={**headers, **response.headers})
 
@@ -106,18 +101,19 @@ class StandIn(ThreadingHTTPServer):
             faults = self.faults
             created_with = engine.created_with(request)
             rule = faults.find(request, before_execution=True, created_with=created_with)
-        if rule is not None:
-            return self._fail_before_execution(rule)
+        if rule is not None and rule.error_response is None:
+            raise ConnectionClosed
+        if rule is not None and rule.error_response is not None:
+            return rule.error_response.as_response()
         with self.lock:
             ticket = engine.begin(request)
             if isinstance(ticket, Response):
                 return ticket
             rule = faults.find(request, before_execution=False, created_with=created_with)
-        # Executed midway, and answered when the latency is over, however long executing has taken.
-        begun_at, seconds = time.monotonic(), self._latency()
-        self.stopping.wait(seconds / 2)
+        # Executed midway: a client that is killed while it waits may have charged or not.
+        self.stopping.wait(self.latency_seconds / 2)
         response = self._executed(engine, ticket, rule, connection)
-        self.stopping.wait(begun_at + seconds - time.monotonic())
+        self.stopping.wait(self.latency_seconds / 2)
         return response
 
     def _executed(
@@ -133,14 +129,6 @@ class StandIn(ThreadingHTTPServer):
             connection.trickle(rule.seconds)
             raise ConnectionClosed
         return response
-
-    def _latency(self) -> float:
-        return self._chance.uniform(self.latency_seconds, max(self.latency_seconds, self.latency_max_seconds or 0))
-
-    def _fail_before_execution(self, rule: FaultRule) -> Response:
-        if rule.error_response is not None:
-            return rule.error_response.as_response()
-        raise ConnectionClosed
 
     # ------------------------------------------------------------ the admin API
 
@@ -244,6 +232,7 @@ class _Handler(BaseHTTPRequestHandler):
             api_key=api_key_of(self.headers.get("Authorization", "")),
             idempotency_key=self.headers.get("Idempotency-Key"),
             version=self.headers.get("Stripe-Version"),
+            account=self.headers.get("Stripe-Account"),
         )
         response = self.standin.serve(request, self)
         self._write(response.status, response.body, dict(response.headers))

@@ -7,14 +7,31 @@ reference, "Webhook Endpoints"; Stripe documentation, "Receive Stripe events in 
 import hashlib
 import hmac
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from stripe_standin.account import Account, digest
-from stripe_standin.errors import invalid, missing
+from stripe_standin.errors import invalid
 from stripe_standin.messages import Request
 from stripe_standin.parameters import METADATA, allow, boolean, metadata_of, values
 
 EVERY_EVENT = "*"
+EVENT_TYPES = frozenset(
+    f"{resource}.{what}"
+    for resource, names in {
+        "charge": "captured expired failed pending refunded succeeded updated refund.updated",
+        "charge.dispute": "closed created funds_reinstated funds_withdrawn updated",
+        "customer": "created deleted updated",
+        "payment_intent": "amount_capturable_updated canceled created partially_funded payment_failed processing "
+        "requires_action succeeded",
+        "payment_method": "attached automatically_updated detached updated",
+        "payout": "canceled created failed paid reconciliation_completed updated",
+        "radar.early_fraud_warning": "created updated",
+        "refund": "created failed updated",
+        "review": "closed opened",
+    }.items()
+    for what in names.split()
+)
+"""What an endpoint can enable: Stripe's event types about payments, of which the stand-in emits some."""
 _EVENTS = r"enabled_events\[\d*\]"
 
 
@@ -22,6 +39,7 @@ _EVENTS = r"enabled_events\[\d*\]"
 class WebhookEndpoint:
     """A URL that Stripe sends events to."""
 
+    named: ClassVar = ("webhook endpoint", "webhook_endpoint")
     id: str
     url: str
     enabled_events: list[str]
@@ -53,6 +71,7 @@ class WebhookEndpoint:
 
 
 def create(account: Account, request: Request) -> dict[str, Any]:
+    """POST /v1/webhook_endpoints"""
     parameters = allow(request, "url|api_version|description", _EVENTS, METADATA)
     id_ = account.ids.new("we")
     endpoint = WebhookEndpoint(
@@ -69,14 +88,10 @@ def create(account: Account, request: Request) -> dict[str, Any]:
     return {**endpoint.as_json(), "secret": endpoint.secret}
 
 
-def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
-    allow(request)
-    return _find(account, identifier).as_json()
-
-
 def update(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    """POST /v1/webhook_endpoints/{id}"""
     parameters = allow(request, "url|description|disabled", _EVENTS, METADATA)
-    endpoint = _find(account, identifier)
+    endpoint = account.find(WebhookEndpoint, identifier)
     if "url" in parameters:
         endpoint.url = _url(parameters["url"])
     if values(parameters, "enabled_events"):
@@ -89,15 +104,10 @@ def update(account: Account, request: Request, identifier: str) -> dict[str, Any
 
 
 def delete(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    """DELETE /v1/webhook_endpoints/{id}"""
     allow(request)
-    del account.all(WebhookEndpoint)[_find(account, identifier).id]
+    del account.all(WebhookEndpoint)[account.find(WebhookEndpoint, identifier).id]
     return {"id": identifier, "object": "webhook_endpoint", "deleted": True}
-
-
-def _find(account: Account, identifier: str) -> WebhookEndpoint:
-    if identifier not in account.all(WebhookEndpoint):
-        raise missing("webhook endpoint", identifier, "webhook_endpoint")
-    return account.all(WebhookEndpoint)[identifier]
 
 
 def _url(url: str) -> str:
@@ -110,6 +120,8 @@ def _enabled_events(request: Request) -> list[str]:
     events = values(request.parameters, "enabled_events")
     if not events:
         raise invalid("Missing required param: enabled_events.", param="enabled_events", code="parameter_missing")
+    if unknown := set(events) - EVENT_TYPES - {EVERY_EVENT}:
+        raise invalid(f"Invalid enabled_events: {', '.join(sorted(unknown))}", param="enabled_events")
     return events
 
 

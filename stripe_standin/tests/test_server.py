@@ -1,0 +1,291 @@
+"""The stand-in over HTTP: Stripe's SDKs, faults of a connection, the admin API, webhooks, and the command."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import stripe as sdk
+
+from stripe_standin.admin import AdminError, StandInAdmin
+from stripe_standin.faults import Fault
+from stripe_standin.server import StandIn
+from stripe_standin.tests.support import ASKS
+from stripe_standin.tests.typescript import NODE_MODULES, require_node
+
+ROOT = Path(__file__).parents[2]
+CONFIRM = "/v1/payment_intents/*/confirm"
+CREATE: Any = {"amount": 1099, "currency": "eur", "allowed_payment_method_types": ["card"]}
+PAY: Any = {**CREATE, "payment_method": "pm_card_visa", "confirm": True}
+
+
+def client_of(standin: StandIn, api_key: str = "sk_test_x", read_seconds: float = 60) -> sdk.StripeClient:
+    http = sdk.RequestsClient(timeout=(2, read_seconds))
+    base: Any = {"api": standin.base_url}
+    return sdk.StripeClient(api_key, base_addresses=base, http_client=http, max_network_retries=0)
+
+
+@pytest.fixture
+def admin(standin: StandIn) -> StandInAdmin:
+    return StandInAdmin(standin.base_url)
+
+
+@pytest.fixture
+def client(standin: StandIn) -> sdk.StripeClient:
+    return client_of(standin)
+
+
+def test_stripes_python_sdk_pays_refunds_and_reads(client: sdk.StripeClient, admin: StandInAdmin) -> None:
+    """With its objects and errors; a repeated key charges once."""
+    intent, other = (client.v1.payment_intents.create(PAY, {"idempotency_key": "a"}) for _ in range(2))
+    assert (intent.status, other.id) == ("succeeded", intent.id)
+    client.v1.refunds.create({"payment_intent": intent.id, "amount": 99})
+    assert [each.type for each in client.v1.events.list({"type": "refund.*"}).data] == ["refund.created"]
+    asks: Any = {**PAY, "payment_method": ASKS}
+    declines: Any = {**PAY, "payment_method": "pm_card_visa_chargeDeclined"}
+    waiting = client.v1.payment_intents.create(asks)
+    admin.authenticate(waiting.id)
+    assert client.v1.payment_intents.retrieve(waiting.id).status == "succeeded"
+    with pytest.raises(sdk.CardError) as declined:
+        client.v1.payment_intents.create(declines)
+    assert declined.value.error is not None
+    assert declined.value.error.decline_code == "generic_decline"
+    assert [each.payment_intent_id for each in admin.ledger().charges] == [intent.id, waiting.id]
+
+
+PROGRAM = """
+const [, , port, modules] = process.argv;
+const stripe = new (require(`${modules}/stripe`))("sk_test_x", {host: "127.0.0.1", port, protocol: "http"});
+const created = {amount: 1099, currency: "eur", allowed_payment_method_types: ["card"]};
+const send = async () => {
+  const intent = await stripe.paymentIntents.create(created, {idempotencyKey: "create-1"});
+  return stripe.paymentIntents.confirm(intent.id, {payment_method: "pm_card_visa"}, {idempotencyKey: "confirm-1"});
+};
+const said = ({id, status, lastResponse}) => [id, status, lastResponse.headers["idempotent-replayed"] ?? null];
+send().then(async (first) => console.log(JSON.stringify([said(first), said(await send())])));
+"""
+
+
+def test_stripes_node_sdk_pays_once(standin: StandIn, admin: StandInAdmin, tmp_path: Path) -> None:
+    """Sent again under the same keys, the same payment is replayed."""
+    require_node()
+    (program := tmp_path / "pay.cjs").write_text(PROGRAM)
+    command = ["node", str(program), str(standin.server_port), str(NODE_MODULES)]
+    first, second = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    assert (first, second) == ([first[0], "succeeded", None], [first[0], "succeeded", "true"])
+    assert len(admin.ledger().charges) == 1
+
+
+# ------------------------------------------------------------------------ faults
+
+
+@pytest.mark.parametrize(
+    ("fault", "charges"),
+    [(Fault.DROP_BEFORE, 0), (Fault.DROP_AFTER, 1), (Fault.HANG_AFTER, 1), (Fault.UNAVAILABLE_503, 0)],
+)
+def test_a_lost_answer_charges_once(standin: StandIn, admin: StandInAdmin, fault: Fault, charges: int) -> None:
+    """Whether the request was executed or not: a retry with the same key is answered. A response that trickles outlives
+    every read timeout."""
+    admin.add_fault(fault, seconds=3)
+    client = client_of(standin, read_seconds=2)
+    with pytest.raises(sdk.StripeError):
+        client.v1.payment_intents.create(PAY, {"idempotency_key": "a"})
+    assert len(admin.ledger().charges) == charges
+    assert client.v1.payment_intents.create(PAY, {"idempotency_key": "a"}).status == "succeeded"
+    assert (len(admin.ledger().charges), admin.ledger().counts["replays"]) == (1, charges)
+
+
+def test_a_slow_answer_keeps_its_key_in_use(client: sdk.StripeClient, standin: StandIn, admin: StandInAdmin) -> None:
+    """As does the latency of every request. Reads are slow too."""
+    admin.add_fault(Fault.LATENCY, seconds=60)
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(client.v1.payment_intents.create, PAY, {"idempotency_key": "a"})
+        while admin.faults_met() == 0:
+            time.sleep(0.02)
+        with pytest.raises(sdk.APIError) as conflict:
+            client.v1.payment_intents.create(PAY, {"idempotency_key": "a"})
+        assert conflict.value.http_status == 409
+        standin.stopping.set()
+        assert first.result().status == "succeeded"
+    standin.stopping.clear()
+    admin.settings(latency_seconds=0.2)
+    begun_at = time.monotonic()
+    assert len(client.v1.charges.list().data) == 1
+    assert time.monotonic() - begun_at >= 0.2
+
+
+def test_a_fault_meets_the_requests_that_match(standin: StandIn, admin: StandInAdmin) -> None:
+    """By method, path, API key and parameters, also those of the PaymentIntent's create; `times` of them."""
+    client, expensive = client_of(standin), {**CREATE, "amount": 3000}
+    admin.assign_api_key("sk_test_other", "acct_other")
+
+    def fails(client: sdk.StripeClient, created: Any = CREATE) -> list[bool]:
+        """Whether two confirms and two reads of a PaymentIntent are answered with an error."""
+        intents, made = client.v1.payment_intents, client.v1.payment_intents.create(created)
+        sends: list[Any] = [
+            lambda: intents.confirm(made.id, {"payment_method": ASKS}),
+            lambda: intents.retrieve(made.id),
+        ]
+        found = []
+        for send in (sends[0], sends[0], sends[1], sends[1]):
+            try:
+                send()
+                found.append(False)
+            except sdk.APIError:
+                found.append(True)
+        return found
+
+    admin.add_fault(Fault.UNAVAILABLE_503, {"amount": "3000"}, path=CONFIRM)
+    assert fails(client) == [False] * 4
+    assert fails(client, expensive) == [True, False, False, False]
+    admin.add_fault(Fault.UNAVAILABLE_503, api_key="sk_test_other", path="/v1/*/pi_*", method="GET", times=None)
+    assert (fails(client), fails(client_of(standin, "sk_test_other"))) == ([False] * 4, [False, False, True, True])
+    admin.clear_faults(Fault.RATE_LIMIT_429)
+    assert fails(client_of(standin, "sk_test_other")) == [False, False, True, True]
+    admin.clear_faults(Fault.UNAVAILABLE_503)
+    assert fails(client_of(standin, "sk_test_other")) == [False] * 4
+
+
+# ------------------------------------------------------------------------ the admin API
+
+
+def test_the_admin_acts_for_customers_banks_and_time(client: sdk.StripeClient, admin: StandInAdmin) -> None:
+    """Refunds fail, disputes are opened and closed, payments stay in processing, keys are deleted; a reset ends it."""
+    paid = client.v1.payment_intents.create(PAY, {"idempotency_key": "a"})
+    refund = client.v1.refunds.create({"payment_intent": paid.id})
+    admin.fail_refund(refund.id)
+    dispute = admin.open_dispute(paid.id, amount=100)
+    admin.close_dispute(dispute, status="won")
+    with pytest.raises(AdminError):
+        admin.close_dispute(dispute)
+    assert client.v1.refunds.retrieve(refund.id).status == "failed"
+    assert client.v1.disputes.retrieve(dispute).status == "won"
+    admin.add_fault(Fault.STAYS_PROCESSING)
+    processing = client.v1.payment_intents.create(PAY)
+    admin.finish_processing(processing.id, succeed=False)
+    assert client.v1.payment_intents.retrieve(processing.id).status == "requires_payment_method"
+    admin.advance_clock(24 * 3600)
+    assert client.v1.payment_intents.create(PAY, {"idempotency_key": "a"}).id != paid.id
+    assert admin.delete_keys("a") == 1
+    admin.reset()
+    assert (admin.events(), admin.ledger().charges) == ([], ())
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("settings", {"latency": 1}),
+        ("faults", {"rules": [{"kind": "bad_luck"}]}),
+        ("faults", {"rules": [{"kind": "latency", "skip": 1}]}),
+        ("disputes", {}),
+    ],
+)
+def test_a_typing_error_in_a_test_is_refused(standin: StandIn, path: str, body: Any) -> None:
+    assert requests.post(f"{standin.base_url}/_standin/{path}", json=body, timeout=60).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("localhost:1", 200), ("172.17.0.1:1", 200), ("rebound.example:1", 403), ("", 403)]
+)
+def test_another_host_is_refused(standin: StandIn, host: str, status: int) -> None:
+    """A site whose name resolves to this machine is of the stand-in's own origin then: it reads and sends nothing."""
+    headers = {"Authorization": "Bearer sk_test_x", "Host": host}
+    for path in ("_standin/ledger", "v1/events", "stripe.js"):
+        assert requests.get(f"{standin.base_url}/{path}", headers=headers, timeout=60).status_code == status
+
+
+@pytest.mark.parametrize(("origin", "status"), [("https://a.example", 403), ("null", 403), ("{own}", 200)])
+def test_a_page_of_another_origin_does_not_reach_the_admin_api(standin: StandIn, origin: str, status: int) -> None:
+    """A form, or text without CORS, is sent without asking first. The stand-in's own pages have its address."""
+    headers = {"Origin": origin.format(own=standin.base_url), "Content-Type": "text/plain"}
+    assert requests.post(f"{standin.base_url}/_standin/reset", "{}", headers=headers, timeout=60).status_code == status
+
+
+# ------------------------------------------------------------------------ webhooks
+
+
+class Shop(ThreadingHTTPServer):
+    """Receives webhooks, and redirects."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[str, str]] = []
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/stripe/events?all"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Shop
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.received.append((body, self.headers["Stripe-Signature"]))
+        self.send_response(302)
+        self.send_header("Location", "/elsewhere")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    with Shop() as server:
+        threading.Thread(target=server.serve_forever, args=[0.05], daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_events_are_delivered_signed(client: sdk.StripeClient, admin: StandInAdmin, shop: Shop) -> None:
+    """Once and in order as they happen, or by index; an endpoint gets its types while it is enabled. No redirect is
+    followed."""
+    admin.settings(webhook_url=shop.url, webhook_secret="whsec_x", webhooks_by_themselves=True)
+    client.v1.payment_intents.create(PAY)
+    types, deadline = [each["type"] for each in admin.events()], time.monotonic() + 60
+    while len(shop.received) < len(types) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [sdk.Webhook.construct_event(*each, "whsec_x").type for each in shop.received] == types
+    admin.settings(webhook_url=None, webhooks_by_themselves=False)
+    wanted: Any = {"url": shop.url, "enabled_events": ["charge.succeeded"]}
+    endpoint = client.v1.webhook_endpoints.create(wanted)
+    assert admin.deliver_webhooks([2, 1, 0, 1]) == [302, 302]
+    assert sdk.Webhook.construct_event(*shop.received[-1], str(endpoint.secret)).type == "charge.succeeded"
+    client.v1.webhook_endpoints.update(endpoint.id, {"disabled": True})
+    assert admin.deliver_webhooks() == []
+
+
+# ------------------------------------------------------------------------ the command, and README.md
+
+
+@pytest.mark.parametrize("port", ["99999", "taken"])
+def test_a_port_that_cannot_be_used_is_one_line(port: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        given = str(taken.getsockname()[1]) if port == "taken" else port
+        command = [sys.executable, "-m", "stripe_standin", "--port", given]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith(f"127.0.0.1, port {given}: ")
+
+
+def test_the_test_of_the_readme_passes(tmp_path: Path) -> None:
+    """As a reader copies it; without the idempotency key it fails."""
+    found = re.search(r"(?ms)^```python\n(.*?)^```", (ROOT / "stripe_standin/README.md").read_text())
+    assert found is not None
+    (tmp_path / "test_right.py").write_text(found[1])
+    (tmp_path / "test_wrong.py").write_text(found[1].replace('{"idempotency_key": "order-1"}', "{}"))
+    program = f"import sys, pytest; sys.path.insert(0, {str(ROOT)!r}); sys.exit(pytest.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    assert "1 failed, 1 passed" in said, said
+    assert "FAILED test_wrong.py" in said
