@@ -21,6 +21,12 @@ def test_a_key_is_forgotten_after_24_hours(stripe: Stripe, age: int, is_forgotte
     assert (stripe.post("payment_intents", CREATE, "a").body["id"] != first) is is_forgotten
 
 
+def test_a_key_is_for_one_endpoint(stripe: Stripe) -> None:
+    """With the same parameters, too; the id is part of the path."""
+    stripe.confirm(stripe.created(), key="a")
+    assert stripe.confirm(stripe.created(), key="a").body["error"]["type"] == "idempotency_error"
+
+
 def test_a_key_in_use_is_never_forgotten(stripe: Stripe) -> None:
     """409 until its request ends, however long that takes."""
     ticket = stripe.engine.begin(stripe.request("POST", "payment_intents", CREATE, "a"))

@@ -60,6 +60,8 @@ def test_stripes_python_sdk_pays_refunds_and_reads(client: sdk.StripeClient, adm
         client.v1.payment_intents.create(declines)
     assert declined.value.error is not None
     assert declined.value.error.decline_code == "generic_decline"
+    with pytest.raises(sdk.PermissionError):
+        client.v1.payment_intents.create(PAY, {"stripe_account": "acct_other"})
     assert [each.payment_intent_id for each in admin.ledger().charges] == [intent.id, waiting.id]
 
 
