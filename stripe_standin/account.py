@@ -2,7 +2,7 @@
 
 import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, ClassVar, Protocol
@@ -17,6 +17,11 @@ API_VERSION = "2026-10-28.endive"
 
 def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
+
+
+def shown(object_: object, names: Iterable[str]) -> dict[str, Any]:
+    """The attributes that the API shows under their own names."""
+    return {name: getattr(object_, name) for name in names}
 
 
 class Object(Protocol):
@@ -124,20 +129,7 @@ class Account:
     def emit(self, type_: str, object_: dict[str, Any], previous: dict[str, Any] | None = None) -> None:
         """Emit an event with a snapshot of the object. Source: Stripe API reference, "The Event object"."""
         data = {"object": object_} if previous is None else {"object": object_, "previous_attributes": previous}
-        request = self.executing
-        self.events.append(
-            {
-                "id": self.ids.new("evt"),
-                "object": "event",
-                "api_version": API_VERSION,
-                "created": self.now,
-                "data": data,
-                "livemode": False,
-                "pending_webhooks": 0,
-                "request": {
-                    "id": request.id if request else None,
-                    "idempotency_key": request.idempotency_key if request else None,
-                },
-                "type": type_,
-            }
-        )
+        request = {name: getattr(self.executing, name, None) for name in ("id", "idempotency_key")}
+        about = {"api_version": API_VERSION, "created": self.now, "livemode": False, "pending_webhooks": 0}
+        event = {"id": self.ids.new("evt"), "object": "event", "type": type_, "data": data, "request": request}
+        self.events.append(event | about)

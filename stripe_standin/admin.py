@@ -19,7 +19,7 @@ class LedgerCharge:
     amount_minor: int
     currency: str
     idempotency_key: str | None
-    """The key of the confirm; None if the charge followed the customer's authentication."""
+    """The key of the confirm."""
     created: int
     payment_method: str = ""
     account: str = "acct_standin"
@@ -59,7 +59,7 @@ class StandInAdmin:
     def ledger(self) -> Ledger:
         ledger = self._send("GET", "ledger")
         return Ledger(
-            charges=tuple(_charge(charge) for charge in ledger["charges"]),
+            charges=tuple(LedgerCharge(**charge) for charge in ledger["charges"]),
             payment_intents=tuple(ledger["payment_intents"]),
             refunds=tuple(ledger["refunds"]),
             counts=ledger["counts"],
@@ -137,17 +137,3 @@ class StandInAdmin:
         if status != 200:
             raise AdminError(f"{method} {url}: {status} {answer}")
         return json.loads(answer)
-
-
-def _charge(charge: Mapping[str, Any]) -> LedgerCharge:
-    return LedgerCharge(
-        charge_id=charge["id"],
-        payment_intent_id=charge["payment_intent"],
-        order_id=charge["metadata"].get("order_id"),
-        amount_minor=charge["amount"],
-        currency=charge["currency"].upper(),
-        idempotency_key=charge["idempotency_key"],
-        created=charge["created"],
-        payment_method=charge["payment_method"],
-        account=charge["account"],
-    )

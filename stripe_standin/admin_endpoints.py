@@ -100,7 +100,17 @@ def _ledger(standin: Server) -> dict[str, Any]:
 
     return {
         "charges": [
-            {**charge.as_json(), "idempotency_key": charge.idempotency_key, "account": account.id}
+            {
+                "charge_id": charge.id,
+                "payment_intent_id": charge.payment_intent,
+                "order_id": charge.metadata.get("order_id"),
+                "amount_minor": charge.amount,
+                "currency": charge.currency.upper(),
+                "idempotency_key": charge.idempotency_key,
+                "created": charge.created,
+                "payment_method": charge.method.id,
+                "account": account.id,
+            }
             for account in accounts
             for charge in account.all(Charge).values()
             if charge.succeeded
@@ -116,7 +126,7 @@ def _faults(standin: Server, method: str, body: dict[str, Any]) -> dict[str, Any
         kind = body.get("kind")
         standin.faults.rules = [rule for rule in standin.faults.rules if kind and rule.kind != kind]
     if method == "POST":
-        standin.faults.rules += [FaultRule.from_json(rule) for rule in body["rules"]]
+        standin.faults.rules += [FaultRule(**{**rule, "hits": 0}) for rule in body["rules"]]
     return {"rules": [asdict(rule) for rule in standin.faults.rules]}
 
 

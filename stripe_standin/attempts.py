@@ -6,7 +6,7 @@ Source: Stripe API reference, "Confirm a PaymentIntent"; Stripe documentation, "
 from typing import Any
 
 from stripe_standin import balance
-from stripe_standin.account import Account
+from stripe_standin.account import Account, shown
 from stripe_standin.cards import Declines, RequiresAuthentication, Succeeds
 from stripe_standin.charges import Charge
 from stripe_standin.disputes import open_dispute
@@ -70,34 +70,28 @@ def attempt(
         cancel_now(account, intent, "automatic")
         raise unexpected_state(intent, "You cannot confirm this PaymentIntent because it has a status of canceled.")
     intent.payment_method, intent.last_payment_error = method.id, None
-    behavior = method.card.behavior
-    if outcome is Fault.STAYS_PROCESSING and not isinstance(behavior, RequiresAuthentication):
-        _process(account, intent, method, request.idempotency_key)
-        return
+    behavior, parameters = method.card.behavior, request.parameters
     match behavior:
-        case Succeeds():
-            take_money(account, intent, method, key=request.idempotency_key)
-        case Declines() as declines:
-            raise decline(account, intent, method, declines, key=request.idempotency_key)
+        case RequiresAuthentication() if boolean(parameters, "off_session"):
+            raise decline(account, intent, method, _AUTHENTICATION_REQUIRED)
         case RequiresAuthentication():
-            if boolean(request.parameters, "off_session"):
-                raise decline(account, intent, method, _AUTHENTICATION_REQUIRED, key=request.idempotency_key)
-            uses_sdk = boolean(request.parameters, "use_stripe_sdk")
-            intent.redirects_to = None if uses_sdk else request.parameters.get("return_url")
+            uses_sdk = boolean(parameters, "use_stripe_sdk")
+            intent.redirects_to = None if uses_sdk else parameters.get("return_url")
             intent.status = "requires_action"
             emit_change(account, intent, "requires_action")
+        case _ if outcome is Fault.STAYS_PROCESSING:
+            _process(account, intent, method)
+        case Declines():
+            raise decline(account, intent, method, behavior)
+        case Succeeds():
+            take_money(account, intent, method)
 
 
 def take_money(
-    account: Account,
-    intent: PaymentIntent,
-    method: PaymentMethod,
-    *,
-    key: str | None = None,
-    pending: Charge | None = None,
+    account: Account, intent: PaymentIntent, method: PaymentMethod, *, pending: Charge | None = None
 ) -> None:
     """Take the money. Nothing else does."""
-    charge = pending or _new_charge(account, intent, method, key)
+    charge = pending or _new_charge(account, intent, method)
     charge.pending = False
     balance.book(account, "charge", charge.id, charge.amount, charge.currency)
     account.ledger.append(charge.id)
@@ -109,8 +103,8 @@ def take_money(
     emit_change(account, intent, "succeeded")
 
 
-def _process(account: Account, intent: PaymentIntent, method: PaymentMethod, key: str | None) -> None:
-    charge = _new_charge(account, intent, method, key)
+def _process(account: Account, intent: PaymentIntent, method: PaymentMethod) -> None:
+    charge = _new_charge(account, intent, method)
     charge.pending = True
     intent.latest_charge, intent.status = charge.id, "processing"
     account.emit("charge.pending", charge.as_json())
@@ -123,7 +117,6 @@ def decline(
     method: PaymentMethod,
     declines: Declines,
     *,
-    key: str | None = None,
     pending: Charge | None = None,
 ) -> ApiError:
     """Record a failed Charge; the PaymentIntent goes back to `requires_payment_method`. Returns the 402 response.
@@ -132,11 +125,17 @@ def decline(
     """
     charge = pending
     if charge is None and declines is not _AUTHENTICATION_REQUIRED:
-        charge = _new_charge(account, intent, method, key)
+        charge = _new_charge(account, intent, method)
     if charge is not None:
         charge.pending, charge.declined = False, declines
         account.emit("charge.failed", charge.as_json())
-    details = _error_details(declines, charge, method)
+    details = {
+        **shown(declines, ("advice_code", "code", "decline_code", "param")),
+        "charge": charge.id if charge else None,
+        "doc_url": doc_url(declines.code),
+        "payment_method": method.as_json(),
+    }
+    details = {name: value for name, value in details.items() if value is not None}
     _require_payment_method(account, intent, {**details, **_IN_LAST_ERROR, "message": declines.message}, charge)
     return ApiError(402, "card_error", declines.message, stored=True, **details, payment_intent=intent.as_json())
 
@@ -162,31 +161,15 @@ def _require_payment_method(
     emit_change(account, intent, "payment_failed")
 
 
-def _error_details(declines: Declines, charge: Charge | None, method: PaymentMethod) -> dict[str, Any]:
-    details = {
-        "advice_code": declines.advice_code,
-        "charge": charge.id if charge else None,
-        "code": declines.code,
-        "decline_code": declines.decline_code,
-        "doc_url": doc_url(declines.code),
-        "param": declines.param,
-        "payment_method": method.as_json(),
-    }
-    return {name: value for name, value in details.items() if value is not None}
-
-
-def _new_charge(account: Account, intent: PaymentIntent, method: PaymentMethod, key: str | None) -> Charge:
+def _new_charge(account: Account, intent: PaymentIntent, method: PaymentMethod) -> Charge:
     charge = Charge(
         id=account.ids.new("ch"),
         payment_intent=intent.id,
-        amount=intent.amount,
-        currency=intent.currency,
         created=account.now,
         metadata=dict(intent.metadata),
         method=method,
-        description=intent.description,
-        receipt_email=intent.receipt_email,
-        idempotency_key=key,
+        idempotency_key=(intent.confirmed_under or [None])[-1],
+        **shown(intent, ("amount", "currency", "description", "receipt_email")),
     )
     account.all(Charge)[charge.id] = charge
     return charge

@@ -7,7 +7,7 @@ is a transaction of type `adjustment`, and only its reporting category says so.
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from stripe_standin.account import Account
+from stripe_standin.account import Account, shown
 
 _TYPES = {"dispute": "adjustment", "dispute_reversal": "adjustment"}
 """The type of a reporting category, if it has another name."""
@@ -32,20 +32,14 @@ class BalanceTransaction:
     def as_json(self) -> dict[str, Any]:
         fee = {"application": None, "currency": self.currency, "description": "Stripe fees", "type": "stripe_fee"}
         return {
-            "id": self.id,
+            **shown(self, ("id", "amount", "created", "currency", "fee", "reporting_category", "source")),
             "object": "balance_transaction",
-            "amount": self.amount,
             "available_on": self.created,
             "balance_type": "payments",
-            "created": self.created,
-            "currency": self.currency,
             "description": None,
             "exchange_rate": None,
-            "fee": self.fee,
             "fee_details": [{**fee, "amount": self.fee}] if self.fee else [],
             "net": self.amount - self.fee,
-            "reporting_category": self.reporting_category,
-            "source": self.source,
             "status": "available",
             "type": _TYPES.get(self.reporting_category, self.reporting_category),
         }

@@ -45,9 +45,9 @@ class LateRefund(StrEnum):
 
 @dataclass(frozen=True)
 class Card:
-    """One test payment method."""
+    """One test payment method, by the number that a customer can type into a card form."""
 
-    last4: str
+    number: str
     behavior: CardBehavior = Succeeds()
     brand: str = "visa"
     late_refund: LateRefund | None = None
@@ -71,43 +71,26 @@ _VELOCITY = Declines(
 )
 
 TEST_CARDS: Mapping[str, Card] = {
-    "pm_card_visa": Card("4242"),
-    "pm_card_mastercard": Card("4444", brand="mastercard"),
-    "pm_card_amex": Card("8431", brand="amex"),
-    "pm_card_chargeDeclined": Card("0002", _GENERIC),
-    "pm_card_visa_chargeDeclined": Card("0002", _GENERIC),
-    "pm_card_visa_chargeDeclinedInsufficientFunds": Card("9995", _NO_FUNDS),
-    "pm_card_visa_chargeDeclinedLostCard": Card("9987", _LOST),
-    "pm_card_visa_chargeDeclinedStolenCard": Card("9979", _STOLEN),
-    "pm_card_visa_chargeDeclinedVelocityLimitExceeded": Card("6975", _VELOCITY),
-    "pm_card_chargeDeclinedExpiredCard": Card("0069", _EXPIRED),
-    "pm_card_chargeDeclinedIncorrectCvc": Card("0127", _INCORRECT_CVC),
-    "pm_card_chargeDeclinedProcessingError": Card("0119", _PROCESSING_ERROR),
-    "pm_card_createDispute": Card("0259", dispute_reason="fraudulent"),
-    "pm_card_pendingRefund": Card("7726", late_refund=LateRefund.SUCCEEDS),
-    "pm_card_refundFail": Card("5126", late_refund=LateRefund.FAILS),
-    "pm_card_authenticationRequired": Card("3184", RequiresAuthentication()),
-    "pm_card_authenticationRequiredChargeDeclinedInsufficientFunds": Card("3178", RequiresAuthentication(_NO_FUNDS)),
-    "pm_card_threeDSecure2Required": Card("3220", RequiresAuthentication()),
+    "pm_card_visa": Card("4242424242424242"),
+    "pm_card_mastercard": Card("5555555555554444", brand="mastercard"),
+    "pm_card_amex": Card("378282246310005", brand="amex"),
+    "pm_card_chargeDeclined": Card("4000000000000002", _GENERIC),
+    "pm_card_visa_chargeDeclined": Card("4000000000000002", _GENERIC),
+    "pm_card_visa_chargeDeclinedInsufficientFunds": Card("4000000000009995", _NO_FUNDS),
+    "pm_card_visa_chargeDeclinedLostCard": Card("4000000000009987", _LOST),
+    "pm_card_visa_chargeDeclinedStolenCard": Card("4000000000009979", _STOLEN),
+    "pm_card_visa_chargeDeclinedVelocityLimitExceeded": Card("4000000000006975", _VELOCITY),
+    "pm_card_chargeDeclinedExpiredCard": Card("4000000000000069", _EXPIRED),
+    "pm_card_chargeDeclinedIncorrectCvc": Card("4000000000000127", _INCORRECT_CVC),
+    "pm_card_chargeDeclinedProcessingError": Card("4000000000000119", _PROCESSING_ERROR),
+    "pm_card_createDispute": Card("4000000000000259", dispute_reason="fraudulent"),
+    "pm_card_pendingRefund": Card("4000000000007726", late_refund=LateRefund.SUCCEEDS),
+    "pm_card_refundFail": Card("4000000000005126", late_refund=LateRefund.FAILS),
+    "pm_card_authenticationRequired": Card("4000002760003184", RequiresAuthentication()),
+    "pm_card_authenticationRequiredChargeDeclinedInsufficientFunds": Card(
+        "4000008260003178", RequiresAuthentication(_NO_FUNDS)
+    ),
+    "pm_card_threeDSecure2Required": Card("4000000000003220", RequiresAuthentication()),
 }
-
-CARD_NUMBERS: Mapping[str, str] = {
-    "4242424242424242": "pm_card_visa",
-    "5555555555554444": "pm_card_mastercard",
-    "378282246310005": "pm_card_amex",
-    "4000000000000002": "pm_card_chargeDeclined",
-    "4000000000009995": "pm_card_visa_chargeDeclinedInsufficientFunds",
-    "4000000000009987": "pm_card_visa_chargeDeclinedLostCard",
-    "4000000000009979": "pm_card_visa_chargeDeclinedStolenCard",
-    "4000000000006975": "pm_card_visa_chargeDeclinedVelocityLimitExceeded",
-    "4000000000000069": "pm_card_chargeDeclinedExpiredCard",
-    "4000000000000127": "pm_card_chargeDeclinedIncorrectCvc",
-    "4000000000000119": "pm_card_chargeDeclinedProcessingError",
-    "4000000000000259": "pm_card_createDispute",
-    "4000000000007726": "pm_card_pendingRefund",
-    "4000000000005126": "pm_card_refundFail",
-    "4000002760003184": "pm_card_authenticationRequired",
-    "4000008260003178": "pm_card_authenticationRequiredChargeDeclinedInsufficientFunds",
-    "4000000000003220": "pm_card_threeDSecure2Required",
-}
-"""The test cards that a customer can type into a card form (Stripe documentation, "Testing")."""
+CARD_NUMBERS: Mapping[str, str] = {card.number: name for name, card in TEST_CARDS.items()}
+"""The name of the test card that has a number."""

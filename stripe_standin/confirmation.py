@@ -10,7 +10,7 @@ from stripe_standin import payment_methods
 from stripe_standin.account import API_VERSION, Account
 from stripe_standin.amounts import amount_to_charge, currency_of
 from stripe_standin.attempts import attempt, authenticate
-from stripe_standin.errors import ApiError, invalid, missing
+from stripe_standin.errors import invalid, missing
 from stripe_standin.faults import Fault
 from stripe_standin.messages import Request
 from stripe_standin.parameters import METADATA, allow, boolean, metadata_of, one_of, values
@@ -29,6 +29,11 @@ _REDIRECTS = (
     "payment methods might redirect your customer off of your page, you must provide a `return_url`. If you don't want "
     "to accept redirect-based payment methods, set `automatic_payment_methods[enabled]` to `true` and "
     "`automatic_payment_methods[allow_redirects]` to `never` when creating Setup Intents and Payment Intents."
+)
+_SUCCEEDED = "You cannot confirm this PaymentIntent because it has already succeeded after being previously confirmed."
+_NOT_CONFIRMABLE = (
+    "You cannot confirm this PaymentIntent because it has a status of {}. Only a PaymentIntent with one of the "
+    f"following statuses may be confirmed: {', '.join(CONFIRMABLE)}."
 )
 _NO_PAYMENT_METHOD = (
     "You cannot confirm this PaymentIntent because it's missing a payment method. You can either update the "
@@ -59,7 +64,8 @@ def confirm(account: Account, request: Request, identifier: str, *, outcome: Fau
     parameters = allow(request, _CONFIRM)
     intent = account.find(PaymentIntent, identifier)
     if intent.status not in CONFIRMABLE:
-        raise unexpected_state(intent, _not_confirmable_message(intent))
+        succeeded = intent.status == "succeeded"
+        raise unexpected_state(intent, _SUCCEEDED if succeeded else _NOT_CONFIRMABLE.format(intent.status))
     named = parameters.get("payment_method") or intent.payment_method
     method = payment_methods.resolve(account, named) if named else None
     method = _check_confirmable(intent, method, parameters)
@@ -141,27 +147,12 @@ def _check_confirmable(
     """Returns the payment method; raises ApiError if it is missing, or if the PaymentIntent needs a return_url."""
     for name in ("off_session", "use_stripe_sdk"):
         boolean(parameters, name)
+    if method is None and intent.id:
+        raise unexpected_state(intent, _NO_PAYMENT_METHOD)
     if method is None:
-        raise _missing_payment_method(intent)
+        raise invalid(_NO_PAYMENT_METHOD, code="payment_intent_unexpected_state")
     if not intent.payment_method_types:
         raise invalid("No card is allowed.", code="payment_intent_incompatible_payment_method", param="payment_method")
     if intent.may_redirect and "return_url" not in parameters:
         raise invalid(_REDIRECTS)
     return method
-
-
-def _missing_payment_method(intent: PaymentIntent) -> ApiError:
-    if not intent.id:
-        return invalid(_NO_PAYMENT_METHOD, code="payment_intent_unexpected_state")
-    return unexpected_state(intent, _NO_PAYMENT_METHOD)
-
-
-def _not_confirmable_message(intent: PaymentIntent) -> str:
-    if intent.status == "succeeded":
-        return (
-            "You cannot confirm this PaymentIntent because it has already succeeded after being previously confirmed."
-        )
-    return (
-        f"You cannot confirm this PaymentIntent because it has a status of {intent.status}. Only a PaymentIntent with "
-        f"one of the following statuses may be confirmed: {', '.join(CONFIRMABLE)}."
-    )

@@ -1,10 +1,11 @@
 """Disputes; an admin call or a test card opens them. Source: Stripe API reference, "The Dispute object"."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from stripe_standin import balance
-from stripe_standin.account import Account
+from stripe_standin.account import Account, shown
 from stripe_standin.balance import BalanceTransaction
 from stripe_standin.charges import Charge
 from stripe_standin.errors import invalid
@@ -20,6 +21,16 @@ _EVIDENCE = (
     "shipping_address shipping_carrier shipping_date shipping_documentation shipping_tracking_number "
     "uncategorized_file uncategorized_text"
 ).split()
+_CONSTANT: Mapping[str, Any] = {
+    "object": "dispute",
+    "enhanced_eligibility_types": [],
+    "evidence": {**dict.fromkeys(_EVIDENCE), "enhanced_evidence": {}},
+    "intended_submission_method": None,
+    "is_charge_refundable": False,
+    "livemode": False,
+    "metadata": {},
+}
+"""A dispute does not inherit the metadata of its charge."""
 
 
 @dataclass
@@ -37,15 +48,11 @@ class Dispute:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "id": self.id,
-            "object": "dispute",
-            "amount": self.amount,
+            **_CONSTANT,
+            **shown(self, ("id", "amount", "created", "reason", "status")),
             "balance_transactions": [each.as_json() for each in self.booked],
             "charge": self.charge.id,
-            "created": self.created,
             "currency": self.charge.currency,
-            "enhanced_eligibility_types": [],
-            "evidence": {**dict.fromkeys(_EVIDENCE), "enhanced_evidence": {}},
             "evidence_details": {
                 "due_by": self.created + _DAYS_TO_RESPOND * 24 * 3600,
                 "enhanced_eligibility": {},
@@ -54,14 +61,7 @@ class Dispute:
                 "submission_count": 0,
                 "submission_method": "not_submitted",
             },
-            "intended_submission_method": None,
-            "is_charge_refundable": False,
-            "livemode": False,
-            # A dispute does not inherit the metadata of its charge.
-            "metadata": {},
             "payment_intent": self.charge.payment_intent,
-            "reason": self.reason,
-            "status": self.status,
         }
 
 

@@ -53,8 +53,8 @@ _ID = r"([^/]+)"
 _LISTED: Mapping[str, tuple[type[Object], str]] = {
     "payment_intents": (PaymentIntent, ""),
     "charges": (Charge, "payment_intent"),
-    "refunds": (Refund, "payment_intent|charge"),
-    "disputes": (Dispute, "payment_intent|charge"),
+    "refunds": (Refund, "payment_intent"),
+    "disputes": (Dispute, "payment_intent"),
     "balance_transactions": (BalanceTransaction, ""),
     "webhook_endpoints": (WebhookEndpoint, ""),
 }
@@ -144,13 +144,13 @@ class StripeEngine:
     def carry_out(self, ticket: Ticket, rule: FaultRule | None = None) -> Response:
         """Execute the request and finish it, as far as the fault lets it. Returns the response, which may be lost."""
         error = rule.error_response if rule else None
-        if error is None or error.executed is Executed.NOW:
+        if rule is None or error is None or rule.executed is Executed.NOW:
             response, stored = self.execute(ticket, rule.outcome if rule else None)
-            if error is not None and stored:
-                response, stored = error.as_response(), error.stored
+            if rule is not None and error is not None and stored:
+                response, stored = error, bool(rule.stored)
         else:
-            response, stored = error.as_response(), error.stored
-            if rule is not None and error.executed is Executed.LATER:
+            response, stored = error, bool(rule.stored)
+            if rule.executed is Executed.LATER:
                 late = partial(self.execute_late, ticket, is_first=not stored)
                 self.schedule.add(ticket.received_at + rule.seconds, late)
         self.finish(ticket, response, stored=stored)

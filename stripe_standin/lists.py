@@ -16,7 +16,7 @@ from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod
 from stripe_standin.refunds import Refund
 
-_PAGING = r"limit|starting_after|ending_before|created(\[(gte|gt|lte|lt)\])?"
+_PAGING = r"limit|starting_after|created(\[(gte|gt|lte|lt)\])?"
 _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
     "created[gte]": operator.ge,
     "created[gt]": operator.gt,
@@ -34,12 +34,11 @@ def retrieve(kind: type[Object], account: Account, request: Request, identifier:
     return account.find(kind, identifier).as_json()
 
 
-def listed(kind: type[Object], filters: str, account: Account, request: Request) -> dict[str, Any]:
-    """GET /v1/{kind}, filtered by `created` and by these fields (`payment_intent|charge`), never by metadata."""
-    parameters = allow(request, _PAGING, filters or "limit")
-    wanted = {name: value for name, value in parameters.items() if name in filters.split("|")}
+def listed(kind: type[Object], filter_: str, account: Account, request: Request) -> dict[str, Any]:
+    """GET /v1/{kind}, filtered by `created` and by this field, never by metadata."""
+    parameters = allow(request, _PAGING, filter_ or "limit")
     bodies = (each.as_json() for each in account.all(kind).values())
-    return _page(request, (each for each in bodies if not wanted or wanted.items() <= _texts(each).items()))
+    return _page(request, (each for each in bodies if parameters.get(filter_, each.get(filter_)) == each.get(filter_)))
 
 
 def events(account: Account, request: Request) -> dict[str, Any]:
@@ -71,10 +70,6 @@ def expand(account: Account, request: Request, body: dict[str, Any]) -> dict[str
     return body
 
 
-def _texts(body: dict[str, Any]) -> dict[str, str]:
-    return {name: value for name, value in body.items() if isinstance(value, str)}
-
-
 def _page(request: Request, oldest_first: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """A page, newest first, by cursor."""
     parameters = request.parameters
@@ -83,13 +78,11 @@ def _page(request: Request, oldest_first: Iterable[dict[str, Any]]) -> dict[str,
     data.sort(key=operator.itemgetter("created"), reverse=True)
     limit = _limit(parameters)
     if "starting_after" in parameters:
-        data = data[_index_of(data, request, "starting_after") + 1 :]
-    if "ending_before" in parameters:
-        before = data[: _index_of(data, request, "ending_before")]
-        page, has_more = before[-limit:], len(before) > limit
-    else:
-        page, has_more = data[:limit], len(data) > limit
-    return {"object": "list", "data": page, "has_more": has_more, "url": request.path}
+        last = parameters["starting_after"]
+        if last not in (ids := [each["id"] for each in data]):
+            raise missing_parameter(request.path.split("/")[2].removesuffix("s"), last, "starting_after")
+        data = data[ids.index(last) + 1 :]
+    return {"object": "list", "data": data[:limit], "has_more": len(data) > limit, "url": request.path}
 
 
 def _created_within(created: int, parameters: Mapping[str, str]) -> bool:
@@ -103,14 +96,6 @@ def _limit(parameters: Mapping[str, str]) -> int:
     if not 1 <= limit <= 100:
         raise invalid("Limit must be between 1 and 100.", param="limit")
     return limit
-
-
-def _index_of(data: list[dict[str, Any]], request: Request, param: str) -> int:
-    identifier = request.parameters[param]
-    for index, each in enumerate(data):
-        if each["id"] == identifier:
-            return index
-    raise missing_parameter(request.path.split("/")[2].removesuffix("s"), identifier, param)
 
 
 def _expanded(account: Account, body: dict[str, Any], path: list[str], requested: str) -> dict[str, Any]:

@@ -24,6 +24,16 @@ NO_BILLING_DETAILS: Mapping[str, Any] = {
     "address": dict.fromkeys(("city", "country", "line1", "line2", "postal_code", "state")),
     **dict.fromkeys(("email", "name", "phone", "tax_id")),
 }
+_CONSTANT = {
+    "object": "payment_method",
+    "allow_redisplay": "unspecified",
+    "billing_details": NO_BILLING_DETAILS,
+    "customer": None,
+    "customer_account": None,
+    "livemode": False,
+    "metadata": {},
+    "type": "card",
+}
 
 
 @dataclass
@@ -44,28 +54,14 @@ class PaymentMethod:
         return TEST_CARDS[self.behaves_like]
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "object": "payment_method",
-            "allow_redisplay": "unspecified",
-            "billing_details": NO_BILLING_DETAILS,
-            "card": self._card_json(),
-            "created": self.created,
-            "customer": None,
-            "customer_account": None,
-            "livemode": False,
-            "metadata": {},
-            "type": "card",
-        }
-
-    def _card_json(self) -> dict[str, Any]:
-        return {
+        card = {
             **self.card_details(),
             "display_brand": self.card.brand,
             "generated_from": None,
             "networks": {"available": [self.card.brand], "preferred": None},
             "three_d_secure_usage": {"supported": True},
         }
+        return {**_CONSTANT, "id": self.id, "card": card, "created": self.created}
 
     def card_details(self) -> dict[str, Any]:
         """The card fields that a PaymentMethod and a Charge share."""
@@ -75,9 +71,9 @@ class PaymentMethod:
             "country": "US",
             "exp_month": 12,
             "exp_year": 2034,
-            "fingerprint": f"stand_in_{self.card.brand}_{self.card.last4}",
+            "fingerprint": f"stand_in_{self.card.brand}_{self.card.number[-4:]}",
             "funding": "credit",
-            "last4": self.card.last4,
+            "last4": self.card.number[-4:],
             "regulated_status": "unregulated",
             "wallet": None,
         }

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 from stripe_standin import balance
-from stripe_standin.account import Account
-from stripe_standin.amounts import display, positive_amount
+from stripe_standin.account import Account, shown
+from stripe_standin.amounts import in_units, positive_amount
 from stripe_standin.cards import LateRefund
 from stripe_standin.charges import Charge
 from stripe_standin.disputes import is_charged_back
@@ -23,6 +23,11 @@ from stripe_standin.payment_intents import PaymentIntent
 
 _REASONS = ("duplicate", "fraudulent", "requested_by_customer")
 _REFERENCE = {"reference_status": "pending", "reference_type": "acquirer_reference_number", "type": "refund"}
+_CONSTANT = {
+    **dict.fromkeys("customer customer_account receipt_number source_transfer_reversal transfer_reversal".split()),
+    "object": "refund",
+    "destination_details": {"card": _REFERENCE, "type": "card"},
+}
 
 
 @dataclass
@@ -50,24 +55,14 @@ class Refund:
         failure = balance.id_for(self.id, "refund_failure")
         failed = {"failure_balance_transaction": failure, "failure_reason": self.failure_reason}
         return {
-            "id": self.id,
-            "object": "refund",
-            "amount": self.amount,
+            **_CONSTANT,
+            **shown(self, ("id", "amount", "created", "reason", "status")),
             "balance_transaction": balance.id_for(self.id),
             "charge": self.charge.id,
-            "created": self.created,
             "currency": self.charge.currency,
-            "customer": None,
-            "customer_account": None,
-            "destination_details": {"card": dict(_REFERENCE), "type": "card"},
             "metadata": dict(self.metadata),
             "payment_intent": self.charge.payment_intent,
             "payment_method": self.charge.method.id,
-            "reason": self.reason,
-            "receipt_number": None,
-            "source_transfer_reversal": None,
-            "status": self.status,
-            "transfer_reversal": None,
             **(failed if self.failure_reason else {}),
             **({"pending_reason": self.pending_reason} if self.pending_reason else {}),
         }
@@ -75,7 +70,7 @@ class Refund:
 
 def create(account: Account, request: Request, *, outcome: Fault | None = None) -> dict[str, Any]:
     """POST /v1/refunds: a part of the charge, or all that is not refunded yet."""
-    parameters = allow(request, "payment_intent|charge|amount|reason", METADATA)
+    parameters = allow(request, "payment_intent|amount|reason", METADATA)
     reason, metadata = one_of(parameters, "reason", _REASONS), metadata_of(parameters)
     requested = positive_amount(parameters) if "amount" in parameters else None
     charge = _charge_to_refund(account, parameters)
@@ -136,20 +131,13 @@ def _apply(account: Account, refund: Refund) -> None:
 
 
 def _charge_to_refund(account: Account, parameters: Mapping[str, str]) -> Charge:
-    if "payment_intent" in parameters:
-        if (intent := account.all(PaymentIntent).get(parameters["payment_intent"])) is None:
-            raise missing("payment_intent", parameters["payment_intent"], "payment_intent")
-        charge = account.all(Charge).get(intent.latest_charge or "")
-        if charge is None or not charge.succeeded:
-            raise refused(f"This PaymentIntent ({intent.id}) does not have a successful charge to refund.")
-        if parameters.get("charge", charge.id) != charge.id:
-            raise refused("The charge does not belong to this PaymentIntent.", param="charge")
-        return charge
-    if "charge" not in parameters:
-        raise invalid("One of the following params should be provided for this request: payment_intent or charge.")
-    charge = account.find(Charge, parameters["charge"])
-    if not charge.succeeded:
-        raise refused("This charge failed. There is nothing to refund.", param="charge")
+    if "payment_intent" not in parameters:
+        raise invalid("Missing required param: payment_intent.", param="payment_intent", code="parameter_missing")
+    if (intent := account.all(PaymentIntent).get(parameters["payment_intent"])) is None:
+        raise missing("payment_intent", parameters["payment_intent"], "payment_intent")
+    charge = account.all(Charge).get(intent.latest_charge or "")
+    if charge is None or not charge.succeeded:
+        raise refused(f"This PaymentIntent ({intent.id}) does not have a successful charge to refund.")
     return charge
 
 
@@ -162,8 +150,8 @@ def _amount_to_refund(account: Account, charge: Charge, requested: int | None) -
         raise error(f"Charge {charge.id} has already been refunded.", code="charge_already_refunded")
     if requested is not None and requested > left:
         raise error(
-            f"Refund amount ({display(requested, charge.currency)}) is greater than unrefunded amount on charge "
-            f"({display(left, charge.currency)})",
+            f"Refund amount ({in_units(requested, charge.currency)}) is greater than unrefunded amount on charge "
+            f"({in_units(left, charge.currency)})",
             param="amount",
         )
     return requested or left

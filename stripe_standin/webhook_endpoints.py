@@ -6,13 +6,13 @@ reference, "Webhook Endpoints"; Stripe documentation, "Receive Stripe events in 
 
 import hashlib
 import hmac
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from stripe_standin.account import Account, digest
+from stripe_standin.account import Account, digest, shown
 from stripe_standin.errors import invalid
 from stripe_standin.messages import Request
-from stripe_standin.parameters import METADATA, allow, boolean, metadata_of, values
+from stripe_standin.parameters import allow, boolean, values
 
 EVERY_EVENT = "*"
 EVENT_TYPES = frozenset(
@@ -47,7 +47,6 @@ class WebhookEndpoint:
     created: int
     api_version: str | None = None
     description: str | None = None
-    metadata: dict[str, str] = field(default_factory=dict)
     status: str = "enabled"
 
     def gets(self, event_type: str) -> bool:
@@ -55,24 +54,18 @@ class WebhookEndpoint:
         return self.status == "enabled" and not {event_type, EVERY_EVENT}.isdisjoint(self.enabled_events)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
+        constant: dict[str, Any] = {
             "object": "webhook_endpoint",
-            "api_version": self.api_version,
             "application": None,
-            "created": self.created,
-            "description": self.description,
-            "enabled_events": list(self.enabled_events),
             "livemode": False,
-            "metadata": dict(self.metadata),
-            "status": self.status,
-            "url": self.url,
+            "metadata": {},
         }
+        return {**constant, **shown(self, "id api_version created description enabled_events status url".split())}
 
 
 def create(account: Account, request: Request) -> dict[str, Any]:
     """POST /v1/webhook_endpoints"""
-    parameters = allow(request, "url|api_version|description", _EVENTS, METADATA)
+    parameters = allow(request, "url|api_version|description", _EVENTS)
     id_ = account.ids.new("we")
     endpoint = WebhookEndpoint(
         id=id_,
@@ -82,7 +75,6 @@ def create(account: Account, request: Request) -> dict[str, Any]:
         created=account.now,
         api_version=parameters.get("api_version"),
         description=parameters.get("description"),
-        metadata=metadata_of(parameters),
     )
     account.all(WebhookEndpoint)[id_] = endpoint
     return {**endpoint.as_json(), "secret": endpoint.secret}
@@ -90,7 +82,7 @@ def create(account: Account, request: Request) -> dict[str, Any]:
 
 def update(account: Account, request: Request, identifier: str) -> dict[str, Any]:
     """POST /v1/webhook_endpoints/{id}"""
-    parameters = allow(request, "url|description|disabled", _EVENTS, METADATA)
+    parameters = allow(request, "url|description|disabled", _EVENTS)
     endpoint = account.find(WebhookEndpoint, identifier)
     if "url" in parameters:
         endpoint.url = _url(parameters["url"])
@@ -99,7 +91,6 @@ def update(account: Account, request: Request, identifier: str) -> dict[str, Any
     if "disabled" in parameters:
         endpoint.status = "disabled" if boolean(parameters, "disabled") else "enabled"
     endpoint.description = parameters.get("description", endpoint.description)
-    endpoint.metadata |= metadata_of(parameters)
     return endpoint.as_json()
 
 

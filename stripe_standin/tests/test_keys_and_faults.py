@@ -87,6 +87,13 @@ def test_a_late_execution_respects_the_status_at_that_time(stripe: Stripe) -> No
     assert (stripe.intent(intent).status, stripe.account.ledger) == ("canceled", [])
 
 
+def test_a_late_request_that_its_key_has_answered_is_executed_once(stripe: Stripe) -> None:
+    later = FaultRule(Fault.RESPONSE, stored=True, executed=LATER, seconds=300)
+    stripe.meets(later, "payment_intents", CREATE, "a")
+    stripe.time += 300
+    assert len(stripe.get("payment_intents").body["data"]) == 1
+
+
 @pytest.mark.parametrize("another_comes", [False, True])
 def test_a_late_request_that_no_key_stores_may_be_the_first(stripe: Stripe, another_comes: bool) -> None:
     """Its response is the key's from then on, unless another request came under the key meanwhile. The object is as old

