@@ -85,7 +85,7 @@ class Behavior:
     """After this many confirms Stripe cancels the PaymentIntent. It has such a limit, and does not say which (Stripe
     API reference, "Confirm a PaymentIntent")."""
     late_refund_seconds: float = 600.0
-    """When a refund of pm_card_pendingRefund succeeds, and one of pm_card_refundFail fails."""
+    """When a refund of pm_card_refundFail fails."""
     stores_refused_refunds: bool = True
     """Whether a key replays that there is too little left to refund. Otherwise a retry may be executed."""
 

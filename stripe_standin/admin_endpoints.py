@@ -1,9 +1,7 @@
 """The endpoints under /_standin/. `admin.py` is their client; README.md lists them."""
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from stripe_standin import attempts, disputes, refunds
 from stripe_standin.account import Account
@@ -11,32 +9,17 @@ from stripe_standin.charges import Charge
 from stripe_standin.disputes import Dispute
 from stripe_standin.engine import StripeEngine
 from stripe_standin.errors import invalid, missing
-from stripe_standin.faults import FaultPlan, FaultRule
+from stripe_standin.faults import FaultRule
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.refunds import Refund
+
+if TYPE_CHECKING:
+    from stripe_standin.server import StandIn
 
 _SETTINGS = ("latency_seconds", "webhook_url", "webhook_secret", "webhooks_by_themselves")
 
 
-class Server(Protocol):
-    """The parts of the server that these endpoints read and change, and its settings."""
-
-    engine: StripeEngine
-    faults: FaultPlan
-    counts: Counter[str]
-    clock_offset_seconds: float
-
-    def reset(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class DeliverWebhooks:
-    """Deliver webhooks after the lock is released: the receiver may call this stand-in."""
-
-    order: Sequence[int] | None
-
-
-def handle_admin_request(standin: Server, method: str, path: str, body: dict[str, Any]) -> Any:
+def handle_admin_request(standin: "StandIn", method: str, path: str, body: dict[str, Any]) -> Any:
     """Process one request; the caller holds the lock."""
     engine = standin.engine
     match method, path.split("/"):
@@ -55,8 +38,6 @@ def handle_admin_request(standin: Server, method: str, path: str, body: dict[str
             standin.reset()
         case "GET", ["webhooks"]:
             return {"events": engine.account.events}
-        case "POST", ["webhooks", "deliver"]:
-            return DeliverWebhooks(body.get("order"))
         case "POST", ["keys", "delete"]:
             return {"deleted": sum(account.keys.delete(body.get("key")) for account in engine.accounts.values())}
         case "POST", ["api_keys"]:
@@ -92,7 +73,7 @@ def _change_object(engine: StripeEngine, parts: list[str], body: dict[str, Any])
     return {}
 
 
-def _ledger(standin: Server) -> dict[str, Any]:
+def _ledger(standin: "StandIn") -> dict[str, Any]:
     accounts = list(standin.engine.accounts.values())
 
     def shown(kind: type[Any]) -> list[dict[str, Any]]:
@@ -121,7 +102,7 @@ def _ledger(standin: Server) -> dict[str, Any]:
     }
 
 
-def _faults(standin: Server, method: str, body: dict[str, Any]) -> dict[str, Any]:
+def _faults(standin: "StandIn", method: str, body: dict[str, Any]) -> dict[str, Any]:
     if method == "DELETE":
         kind = body.get("kind")
         standin.faults.rules = [rule for rule in standin.faults.rules if kind and rule.kind != kind]

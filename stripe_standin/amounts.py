@@ -26,12 +26,7 @@ MINIMUM_AMOUNTS: Mapping[str, int] = {
 """In minor units, for an account that settles in the same currency. Conversion is not modeled."""
 
 _ZERO_DECIMAL = frozenset("bif clp djf gnf jpy kmf krw mga pyg rwf ugx vnd vuv xaf xof xpf".split())
-_ZERO = (
-    "The amount must be greater than or equal to the minimum charge amount allowed for your account and the currency "
-    "set (https://docs.stripe.com/currencies#minimum-and-maximum-charge-amounts).  If you want to save a Payment "
-    "Method for future use without an immediate payment, use a Setup Intent instead: "
-    "https://docs.stripe.com/payments/setup-intents"
-)
+_ZERO = "The amount must be greater than or equal to the minimum charge amount allowed for the currency."
 
 
 def currency_of(parameters: Mapping[str, str]) -> str:

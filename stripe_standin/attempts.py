@@ -38,13 +38,10 @@ def authenticate(account: Account, intent: PaymentIntent, *, succeed: bool) -> N
     if intent.status != "requires_action":
         raise invalid("This PaymentIntent does not require authentication.", code="payment_intent_unexpected_state")
     method = account.find(PaymentMethod, intent.payment_method or "")
-    behavior = method.card.behavior
-    if not succeed:
-        _fail_authentication(account, intent, method)
-    elif isinstance(behavior, RequiresAuthentication) and isinstance(behavior.then, Declines):
-        decline(account, intent, method, behavior.then)
-    else:
+    if succeed:
         take_money(account, intent, method)
+    else:
+        _fail_authentication(account, intent, method)
 
 
 def finish_processing(account: Account, intent: PaymentIntent, *, succeed: bool) -> None:

@@ -5,7 +5,6 @@ Source: Stripe documentation, "Testing" (names, codes and decline codes of Payme
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 
 @dataclass(frozen=True)
@@ -26,21 +25,10 @@ class Declines:
 
 @dataclass(frozen=True)
 class RequiresAuthentication:
-    """The issuer requires 3-D Secure; `then` is the result once the customer has authenticated."""
-
-    then: Succeeds | Declines = Succeeds()
+    """The issuer requires 3-D Secure; the payment succeeds once the customer has authenticated."""
 
 
 CardBehavior = Succeeds | Declines | RequiresAuthentication
-
-
-class LateRefund(StrEnum):
-    """How a refund ends, some time after it was created."""
-
-    SUCCEEDS = "succeeds"
-    """From `pending` to `succeeded`."""
-    FAILS = "fails"
-    """From `succeeded` to `failed`."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +38,8 @@ class Card:
     number: str
     behavior: CardBehavior = Succeeds()
     brand: str = "visa"
-    late_refund: LateRefund | None = None
+    refund_fails: bool = False
+    """Whether a refund fails some time after it has succeeded."""
     dispute_reason: str | None = None
 
 
@@ -84,12 +73,8 @@ TEST_CARDS: Mapping[str, Card] = {
     "pm_card_chargeDeclinedIncorrectCvc": Card("4000000000000127", _INCORRECT_CVC),
     "pm_card_chargeDeclinedProcessingError": Card("4000000000000119", _PROCESSING_ERROR),
     "pm_card_createDispute": Card("4000000000000259", dispute_reason="fraudulent"),
-    "pm_card_pendingRefund": Card("4000000000007726", late_refund=LateRefund.SUCCEEDS),
-    "pm_card_refundFail": Card("4000000000005126", late_refund=LateRefund.FAILS),
+    "pm_card_refundFail": Card("4000000000005126", refund_fails=True),
     "pm_card_authenticationRequired": Card("4000002760003184", RequiresAuthentication()),
-    "pm_card_authenticationRequiredChargeDeclinedInsufficientFunds": Card(
-        "4000008260003178", RequiresAuthentication(_NO_FUNDS)
-    ),
     "pm_card_threeDSecure2Required": Card("4000000000003220", RequiresAuthentication()),
 }
 CARD_NUMBERS: Mapping[str, str] = {card.number: name for name, card in TEST_CARDS.items()}

@@ -25,10 +25,8 @@ _CREATE = (
     r"|(allowed_)?payment_method_types\[\d*\]|automatic_payment_methods\[(enabled|allow_redirects)\]"
 )
 _REDIRECTS = (
-    "This PaymentIntent is configured to accept payment methods enabled in your Dashboard. Because some of these "
-    "payment methods might redirect your customer off of your page, you must provide a `return_url`. If you don't want "
-    "to accept redirect-based payment methods, set `automatic_payment_methods[enabled]` to `true` and "
-    "`automatic_payment_methods[allow_redirects]` to `never` when creating Setup Intents and Payment Intents."
+    "Payment methods that are enabled for this PaymentIntent might redirect your customer off of your page: you must "
+    "provide a `return_url`, or set `automatic_payment_methods[allow_redirects]` to `never`."
 )
 _SUCCEEDED = "You cannot confirm this PaymentIntent because it has already succeeded after being previously confirmed."
 _NOT_CONFIRMABLE = (

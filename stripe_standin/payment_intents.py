@@ -111,12 +111,8 @@ def cancel(account: Account, request: Request, identifier: str) -> dict[str, Any
     reason = one_of(parameters, "cancellation_reason", CANCELLATION_REASONS)
     intent = account.find(PaymentIntent, identifier)
     if intent.status in ("succeeded", "canceled", "processing"):
-        raise unexpected_state(
-            intent,
-            f"You cannot cancel this PaymentIntent because it has a status of {intent.status}. Only a PaymentIntent "
-            "with one of the following statuses may be canceled: requires_payment_method, requires_capture, "
-            "requires_reauthorization, requires_confirmation, requires_action, expired, processing.",
-        )
+        text = f"You cannot cancel this PaymentIntent because it has a status of {intent.status}."
+        raise unexpected_state(intent, text)
     cancel_now(account, intent, reason)
     return intent.as_json()
 

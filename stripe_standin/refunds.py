@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from stripe_standin import balance
 from stripe_standin.account import Account, shown
 from stripe_standin.amounts import in_units, positive_amount
-from stripe_standin.cards import LateRefund
 from stripe_standin.charges import Charge
 from stripe_standin.disputes import is_charged_back
 from stripe_standin.errors import invalid, missing, refused
@@ -76,7 +75,6 @@ def create(account: Account, request: Request, *, outcome: Fault | None = None) 
     charge = _charge_to_refund(account, parameters)
     if outcome is Fault.BALANCE_TOO_LOW:
         raise refused("You do not have enough funds in your Stripe account.", code="balance_insufficient")
-    is_late = outcome is Fault.REFUND_PENDING or charge.method.card.late_refund is LateRefund.SUCCEEDS
     refund = Refund(
         id=account.ids.new("re"),
         charge=charge,
@@ -84,17 +82,10 @@ def create(account: Account, request: Request, *, outcome: Fault | None = None) 
         created=account.now,
         metadata=metadata,
         reason=reason,
-        status="pending" if is_late else "succeeded",
+        status="pending" if outcome is Fault.REFUND_PENDING else "succeeded",
     )
     _apply(account, refund)
     return refund.as_json()
-
-
-def succeed(account: Account, refund: Refund) -> None:
-    """Let a pending refund succeed. In any other status, do nothing."""
-    if refund.status == "pending":
-        refund.status = "succeeded"
-        _emit_update(account, refund, {"status": "pending"})
 
 
 def hold(account: Account, refund: Refund, reason: str | None) -> None:
@@ -124,10 +115,9 @@ def _apply(account: Account, refund: Refund) -> None:
     balance.book(account, "refund", refund.id, -refund.amount, charge.currency)
     account.emit("refund.created", refund.as_json())
     account.emit("charge.refunded", charge.as_json(), before)
-    later = {LateRefund.SUCCEEDS: succeed, LateRefund.FAILS: fail}
-    if charge.method.card.late_refund is not None:
+    if charge.method.card.refund_fails:
         due = account.clock() + account.behavior.late_refund_seconds
-        account.schedule.add(due, partial(later[charge.method.card.late_refund], account, refund))
+        account.schedule.add(due, partial(fail, account, refund))
 
 
 def _charge_to_refund(account: Account, parameters: Mapping[str, str]) -> Charge:

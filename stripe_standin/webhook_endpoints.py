@@ -66,10 +66,12 @@ class WebhookEndpoint:
 def create(account: Account, request: Request) -> dict[str, Any]:
     """POST /v1/webhook_endpoints"""
     parameters = allow(request, "url|api_version|description", _EVENTS)
+    if not parameters.get("url", "").startswith(("http://", "https://")):
+        raise invalid("Invalid URL: An explicit scheme (such as https) must be provided.", param="url")
     id_ = account.ids.new("we")
     endpoint = WebhookEndpoint(
         id=id_,
-        url=_url(parameters.get("url", "")),
+        url=parameters["url"],
         enabled_events=_enabled_events(request),
         secret=f"whsec_{digest(id_)[:32]}",
         created=account.now,
@@ -82,10 +84,8 @@ def create(account: Account, request: Request) -> dict[str, Any]:
 
 def update(account: Account, request: Request, identifier: str) -> dict[str, Any]:
     """POST /v1/webhook_endpoints/{id}"""
-    parameters = allow(request, "url|description|disabled", _EVENTS)
+    parameters = allow(request, "description|disabled", _EVENTS)
     endpoint = account.find(WebhookEndpoint, identifier)
-    if "url" in parameters:
-        endpoint.url = _url(parameters["url"])
     if values(parameters, "enabled_events"):
         endpoint.enabled_events = _enabled_events(request)
     if "disabled" in parameters:
@@ -99,12 +99,6 @@ def delete(account: Account, request: Request, identifier: str) -> dict[str, Any
     allow(request)
     del account.all(WebhookEndpoint)[account.find(WebhookEndpoint, identifier).id]
     return {"id": identifier, "object": "webhook_endpoint", "deleted": True}
-
-
-def _url(url: str) -> str:
-    if not url.startswith(("http://", "https://")):
-        raise invalid("Invalid URL: An explicit scheme (such as https) must be provided.", param="url")
-    return url
 
 
 def _enabled_events(request: Request) -> list[str]:

@@ -1,10 +1,12 @@
 """Idempotency keys, and what a fault executes and stores. The parity record has the replays of ordinary answers."""
 
+from typing import Any
+
 import pytest
 
-from stripe_standin.faults import Executed, Fault, FaultRule
+from stripe_standin.faults import Executed, Fault, FaultPlan, FaultRule
 from stripe_standin.messages import Response, Ticket
-from stripe_standin.tests.support import CREATE, DECLINED, VISA, Stripe, short
+from stripe_standin.tests.support import CREATE, VISA, Stripe, short
 
 DAY = 24 * 3600
 
@@ -109,10 +111,25 @@ def test_a_late_request_that_no_key_stores_may_be_the_first(stripe: Stripe, anot
     assert another_comes or stripe.account.events[-1]["created"] == stripe.time - 1
 
 
-def test_a_replay_is_the_first_answer_and_not_the_present_state(stripe: Stripe) -> None:
-    """And a key of an endpoint that does nothing with it, a GET, is ignored."""
-    intent = stripe.created()
-    stripe.confirm(intent, DECLINED, "a")
-    stripe.confirm(intent)
-    assert short(stripe.confirm(intent, DECLINED, "a")) == (402, "card_declined")
-    assert not replayed(stripe.engine.respond(stripe.request("GET", f"payment_intents/{intent}", {}, "a")))
+CONFIRM, OF_INTENT = "/v1/payment_intents/*/confirm", "/v1/*/pi_*"
+
+
+@pytest.mark.parametrize(
+    ("rule", "met"),
+    [
+        ({"path": CONFIRM}, [True, False, False]),
+        ({"path": CONFIRM, "times": 2}, [True, True, False]),
+        ({"path": CONFIRM, "match": {"amount": "1099"}, "times": None}, [True, True, False]),
+        ({"path": CONFIRM, "match": {"amount": "3000"}}, [False, False, False]),
+        ({"path": OF_INTENT, "method": "GET", "api_key": "sk_test_x"}, [False, False, True]),
+        ({"path": OF_INTENT, "method": "GET", "api_key": "sk_test_other"}, [False, False, False]),
+    ],
+)
+def test_a_fault_meets_the_requests_that_match(stripe: Stripe, rule: dict[str, Any], met: list[bool]) -> None:
+    """By method, path, API key and parameters, also those of the PaymentIntent's create: here two confirms, a read."""
+    plan, path = FaultPlan(), f"payment_intents/{stripe.created()}"
+    plan.rules = [FaultRule(Fault.RATE_LIMIT_429, stored=True, times=None), FaultRule(Fault.UNAVAILABLE_503, **rule)]
+    confirm, retrieve = stripe.request("POST", f"{path}/confirm"), stripe.request("GET", path)
+    created_with = stripe.engine.created_with(confirm)
+    sent = (confirm, confirm, retrieve)
+    assert [bool(plan.find(each, before_execution=True, created_with=created_with)) for each in sent] == met

@@ -57,7 +57,7 @@ def record() -> Recorded:
     stripe = Recorder()
     account = stripe.account
     intents = {card: stripe.paid(card) for card in TEST_CARDS}
-    for card in (VISA, "pm_card_refundFail", "pm_card_pendingRefund"):
+    for card in (VISA, "pm_card_refundFail"):
         stripe.post("refunds", {"payment_intent": intents[card], "amount": "99", "reason": "duplicate"})
     refunds.hold(account, next(iter(account.all(Refund).values())), "insufficient_funds")
     stripe.time += 601

@@ -40,7 +40,6 @@ def test_a_refund_emits_two_events(stripe: Stripe) -> None:
     ("card", "first", "then", "events"),
     [
         (VISA, "succeeded", "succeeded", ["refund.created", "charge.refunded"]),
-        ("pm_card_pendingRefund", "pending", "succeeded", UPDATED),
         ("pm_card_refundFail", "succeeded", "failed", [*UPDATED, "refund.failed"]),
     ],
 )
