@@ -25,7 +25,7 @@ from stripe_standin.account import API_VERSION, Account, Behavior, Ids, Object, 
 from stripe_standin.balance import BalanceTransaction
 from stripe_standin.charges import Charge
 from stripe_standin.disputes import Dispute
-from stripe_standin.errors import ApiError, invalid
+from stripe_standin.errors import ApiError
 from stripe_standin.faults import Executed, Fault, FaultRule
 from stripe_standin.messages import Request, Response, Ticket
 from stripe_standin.payment_intents import PaymentIntent
@@ -46,7 +46,6 @@ _NO_ACCESS = (
     "The provided key does not have access to account '{}' (or that account does not exist). Application access may "
     "have been revoked."
 )
-_VERSIONS = re.compile(r"\d{4}-\d{2}-\d{2}(\.[a-z_]+)?")
 
 Handler = Callable[..., dict[str, Any]]
 _ID = r"([^/]+)"
@@ -115,7 +114,6 @@ class StripeEngine:
         self.run_due()
         try:
             account = self._account_for(request)
-            self._check_version(request)
             replay = account.keys.begin(request, self.now())
         except ApiError as error:
             return _error(error, request)
@@ -207,10 +205,6 @@ class StripeEngine:
         if request.account not in (None, account_id):
             raise ApiError(403, "invalid_request_error", _NO_ACCESS.format(request.account), code="account_invalid")
         return self.accounts[account_id]
-
-    def _check_version(self, request: Request) -> None:
-        if request.version is not None and not _VERSIONS.fullmatch(request.version):
-            raise invalid(f"Invalid Stripe API version: {request.version}")
 
     # ---------------------------------------------------------------- endpoints
 
