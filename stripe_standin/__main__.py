@@ -5,10 +5,7 @@ import json
 import signal
 import sys
 import threading
-from pathlib import Path
 
-from stripe_standin.admin import StandInAdmin
-from stripe_standin.seed import plant
 from stripe_standin.server import running_standin
 
 
@@ -16,19 +13,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="stripe-standin", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0, the default, is any free port")
-    parser.add_argument("--seed", type=int, default=0, help="of the generated ids and latencies")
-    parser.add_argument("--seed-file", type=Path, help="API keys, settings and faults to start with (JSON)")
+    parser.add_argument("--seed", type=int, default=0, help="of the generated ids")
     arguments = parser.parse_args()
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     try:
         with running_standin(arguments.host, arguments.port, seed=arguments.seed) as standin:
-            if arguments.seed_file:
-                try:
-                    plant(StandInAdmin(standin.base_url), arguments.seed_file)
-                except (OSError, TypeError, ValueError) as reason:
-                    sys.exit(f"{arguments.seed_file}: {reason}")
             print(json.dumps({"stripe_api_base": standin.base_url}), flush=True)
             stopped.wait()
     except (OSError, OverflowError) as reason:

@@ -2,45 +2,57 @@
 
 import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
+from stripe_standin.errors import missing
 from stripe_standin.keys import IdempotencyKeys
 from stripe_standin.messages import Request
 
 API_VERSION = "2026-10-28.endive"
-"""The account's default API version, which the objects follow; stripe-python pins the same one."""
+"""The account's default API version, which the objects follow; stripe-python 16.1 pins the same one."""
 
 
 def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
+def shown(object_: object, names: Iterable[str]) -> dict[str, Any]:
+    """The attributes that the API shows under their own names."""
+    return {name: getattr(object_, name) for name in names}
+
+
+class Object(Protocol):
+    """An object of an account, as Stripe's API shows it."""
+
+    named: ClassVar[tuple[str, str]]
+    """How the error for an unknown id names the object and the parameter."""
+
+    def as_json(self) -> dict[str, Any]: ...
+
+
 @dataclass
 class Schedule:
-    """Actions at a later time, as a refund that succeeds days later. Only `run` runs them."""
+    """Actions at a later time, such as a refund that succeeds days later. Only `run` executes them."""
 
     acts_at: float | None = None
-    """When the action that runs was due: the clock may be past it. None while none runs."""
+    """When the running action was due: the clock may be past it. None while no action runs."""
     _actions: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
 
     def add(self, due: float, action: Callable[[], object]) -> None:
         self._actions.append((due, action))
 
-    def run(self, until: float, now: float) -> int:
-        """Run the actions that are due until then, earliest first, and those that they add. Returns their number."""
-        count = 0
-        while self._actions and (first := min(self._actions, key=operator.itemgetter(0)))[0] <= until:
+    def run(self, now: float) -> None:
+        """Run the actions that are due, earliest first, and the due actions that they add."""
+        while self._actions and (first := min(self._actions, key=operator.itemgetter(0)))[0] <= now:
             self._actions.remove(first)
-            self.acts_at = min(first[0], now)
+            self.acts_at = first[0]
             try:
                 first[1]()
             finally:
                 self.acts_at = None
-            count += 1
-        return count
 
 
 @dataclass
@@ -65,15 +77,15 @@ class CountedIds(Ids):
 
 @dataclass
 class Behavior:
-    """Settings for what Stripe's documentation leaves open, and for delays. README.md, "Not verified"."""
+    """Settings for what Stripe's documentation leaves open, and for delays (README.md, "Unverified")."""
 
     takes_cards: bool = True
     """Whether card payments are active: otherwise they are filtered out of `allowed_payment_method_types`."""
     confirms_max: int = 100
-    """After so many confirms Stripe cancels the PaymentIntent. It has such a limit, and does not say which (Stripe API
-    reference, "Confirm a PaymentIntent")."""
+    """After this many confirms Stripe cancels the PaymentIntent. It has such a limit, and does not say which (Stripe
+    API reference, "Confirm a PaymentIntent")."""
     late_refund_seconds: float = 600.0
-    """When a refund of pm_card_pendingRefund succeeds, and one of pm_card_refundFail fails."""
+    """When a refund of pm_card_refundFail fails."""
     stores_refused_refunds: bool = True
     """Whether a key replays that there is too little left to refund. Otherwise a retry may be executed."""
 
@@ -92,7 +104,7 @@ class Account:
     ledger: list[str] = field(default_factory=list)
     """The charge of each time that money was taken, in order."""
     received_at: int = 0
-    """When the request arrived that is executed now: earlier than now if it is executed late."""
+    """When the current request arrived: earlier than now if it is executed late."""
     executing: Request | None = None
     """The request that causes the current events; None while Stripe acts by itself."""
     cards_of: "Account | None" = None
@@ -104,6 +116,12 @@ class Account:
         """The account's objects of one class, by id, oldest first. Each class is declared above this module."""
         return self._objects.setdefault(kind, {})
 
+    def find[Kind: Object](self, kind: type[Kind], identifier: str) -> Kind:
+        """Raises ApiError: 404, the account has no such object."""
+        if identifier not in self.all(kind):
+            raise missing(kind.named[0], identifier, kind.named[1])
+        return self.all(kind)[identifier]
+
     @property
     def now(self) -> int:
         return int(self.clock())
@@ -111,20 +129,7 @@ class Account:
     def emit(self, type_: str, object_: dict[str, Any], previous: dict[str, Any] | None = None) -> None:
         """Emit an event with a snapshot of the object. Source: Stripe API reference, "The Event object"."""
         data = {"object": object_} if previous is None else {"object": object_, "previous_attributes": previous}
-        request = self.executing
-        self.events.append(
-            {
-                "id": self.ids.new("evt"),
-                "object": "event",
-                "api_version": API_VERSION,
-                "created": self.now,
-                "data": data,
-                "livemode": False,
-                "pending_webhooks": 0,
-                "request": {
-                    "id": request.id if request else None,
-                    "idempotency_key": request.idempotency_key if request else None,
-                },
-                "type": type_,
-            }
-        )
+        request = {name: getattr(self.executing, name, None) for name in ("id", "idempotency_key")}
+        about = {"api_version": API_VERSION, "created": self.now, "livemode": False, "pending_webhooks": 0}
+        event = {"id": self.ids.new("evt"), "object": "event", "type": type_, "data": data, "request": request}
+        self.events.append(event | about)

@@ -1,12 +1,12 @@
 """A client for the stand-in's admin API: read the ledger, inject faults, move the clock."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from stripe_standin import outgoing
-from stripe_standin.faults import Executed, Fault
+from stripe_standin.faults import Fault
 
 
 @dataclass(frozen=True)
@@ -19,24 +19,22 @@ class LedgerCharge:
     amount_minor: int
     currency: str
     idempotency_key: str | None
-    """The key of the confirm; None if the charge followed the customer's authentication."""
+    """The key of the confirm."""
     created: int
     payment_method: str = ""
     account: str = "acct_standin"
-    """By default that of every API key that has no other."""
+    """The default is the account of every API key that has no other."""
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """All charges and other objects of every account, and request counts."""
+    """All charges, PaymentIntents and refunds of every account, and request counts."""
 
     charges: tuple[LedgerCharge, ...]
     payment_intents: tuple[Mapping[str, Any], ...]
     refunds: tuple[Mapping[str, Any], ...]
     counts: Mapping[str, int]
-    unpaid_charges: tuple[Mapping[str, Any], ...] = ()
-    """Failed and pending charges: no money was taken."""
-    disputes: tuple[Mapping[str, Any], ...] = ()
+    """`requests`, `replays`, and the requests of each method and path: `GET /v1/events`."""
 
     def charges_of(self, order_id: str, account: str = "acct_standin") -> list[LedgerCharge]:
         """The charges of an order in an account."""
@@ -61,43 +59,19 @@ class StandInAdmin:
     def ledger(self) -> Ledger:
         ledger = self._send("GET", "ledger")
         return Ledger(
-            charges=tuple(_charge(charge) for charge in ledger["charges"]),
+            charges=tuple(LedgerCharge(**charge) for charge in ledger["charges"]),
             payment_intents=tuple(ledger["payment_intents"]),
             refunds=tuple(ledger["refunds"]),
             counts=ledger["counts"],
-            unpaid_charges=tuple(ledger["unpaid_charges"]),
-            disputes=tuple(ledger["disputes"]),
         )
 
-    def add_fault(
-        self,
-        kind: Fault,
-        match: Mapping[str, str] | None = None,
-        *,
-        times: int | None = 1,
-        skip: int = 0,
-        seconds: float = 120,
-        method: str = "POST",
-        path: str = "/v1/payment_intents",
-        stored: bool | None = None,
-        executed: Executed | None = None,
-        status: int | None = None,
-        error: Mapping[str, str] | None = None,
-        api_key: str | None = None,
-    ) -> None:
-        """Inject a fault into the requests that match (see faults.py), of any API key or of this one.
-
-        For a fault that is an error response, `stored` decides whether its key replays it, and `executed` whether the
-        request still takes effect. `status` and `error` (message, type, code) belong to Fault.RESPONSE.
-        """
-        rule = {"kind": kind, "match": dict(match or {}), "times": times, "skip": skip, "seconds": seconds}
-        requests = {"method": method, "path": path, "api_key": api_key}
-        response = {"stored": stored, "executed": executed, "status": status, "error": dict(error or {})}
-        self._send("POST", "faults", {"rules": [{**rule, **response, **requests}]})
+    def add_fault(self, kind: Fault, match: Mapping[str, str] | None = None, **rule: Any) -> None:
+        """Inject a fault into the requests that match; `rule` has the other fields of faults.FaultRule."""
+        self._send("POST", "faults", {"rules": [{"kind": kind, "match": dict(match or {}), **rule}]})
 
     def faults_met(self) -> int:
         """How many requests have met an injected fault."""
-        return sum(max(0, rule["hits"] - rule["skip"]) for rule in self._send("GET", "faults")["rules"])
+        return sum(rule["hits"] for rule in self._send("GET", "faults")["rules"])
 
     def clear_faults(self, kind: Fault | None = None) -> None:
         """All of them, or those of one kind."""
@@ -107,11 +81,7 @@ class StandInAdmin:
         self._send("POST", "clock", {"advance_seconds": seconds})
 
     def settings(self, **settings: Any) -> None:
-        """Change settings; README.md lists them.
-
-        latency_seconds, and latency_max_seconds for one that is spread between the two (None: it is not);
-        webhook_url, webhook_secret, webhooks_by_themselves; and the fields of account.Behavior.
-        """
+        """Change latency_seconds, webhook_url, webhook_secret, webhooks_by_themselves."""
         self._send("POST", "settings", settings)
 
     def authenticate(self, payment_intent_id: str, *, succeed: bool = True) -> None:
@@ -122,22 +92,17 @@ class StandInAdmin:
         """End `processing` (see Fault.STAYS_PROCESSING): the payment succeeds or is declined."""
         self._send("POST", f"payment_intents/{payment_intent_id}/finish_processing", {"succeed": succeed})
 
-    def fail_refund(self, refund_id: str, *, reason: str = "expired_or_canceled_card") -> None:
+    def fail_refund(self, refund_id: str) -> None:
         """Let a refund fail, even after it succeeded."""
-        self._send("POST", f"refunds/{refund_id}/fail", {"reason": reason})
+        self._send("POST", f"refunds/{refund_id}/fail")
 
-    def open_dispute(self, payment_intent_id: str, *, reason: str = "fraudulent", amount: int | None = None) -> str:
+    def open_dispute(self, payment_intent_id: str, *, amount: int | None = None) -> str:
         """Dispute the charge as the cardholder does; returns the dispute's id."""
-        body = {"payment_intent": payment_intent_id, "reason": reason, "amount": amount}
-        return str(self._send("POST", "disputes", body)["id"])
+        return str(self._send("POST", "disputes", {"payment_intent": payment_intent_id, "amount": amount})["id"])
 
     def close_dispute(self, dispute_id: str, *, status: str = "lost") -> None:
         """Close the dispute: `lost` or `won`."""
         self._send("POST", f"disputes/{dispute_id}/close", {"status": status})
-
-    def run_scheduled(self) -> int:
-        """Run all that is scheduled for later now: late executions, refunds. Returns the number of actions."""
-        return int(self._send("POST", "scheduled/run")["ran"])
 
     def delete_keys(self, key: str | None = None) -> int:
         """Delete one idempotency key, or all that are not in use. Returns the number of deleted keys."""
@@ -151,15 +116,6 @@ class StandInAdmin:
         A new account takes the PaymentMethods of `cards_of`, another account, as if they had been cloned to it.
         """
         self._send("POST", "api_keys", {"api_key": api_key, "account": account, "cards_of": cards_of})
-
-    def restrict_api_key(self, api_key: str, permissions: Iterable[str]) -> None:
-        """Give the key these permissions and no other, as `payment_intent_write`; its other requests get a 403."""
-        self._send("POST", "api_keys", {"api_key": api_key, "permissions": sorted(permissions)})
-
-    def permissions_used(self) -> Mapping[str, Sequence[str]]:
-        """By API key, the permissions that its requests have needed."""
-        used: Mapping[str, Sequence[str]] = self._send("GET", "api_keys")["used"]
-        return used
 
     def events(self) -> list[Mapping[str, Any]]:
         """All events, oldest first; `deliver_webhooks` takes their indexes."""
@@ -181,17 +137,3 @@ class StandInAdmin:
         if status != 200:
             raise AdminError(f"{method} {url}: {status} {answer}")
         return json.loads(answer)
-
-
-def _charge(charge: Mapping[str, Any]) -> LedgerCharge:
-    return LedgerCharge(
-        charge_id=charge["id"],
-        payment_intent_id=charge["payment_intent"],
-        order_id=charge["metadata"].get("order_id"),
-        amount_minor=charge["amount"],
-        currency=charge["currency"].upper(),
-        idempotency_key=charge["idempotency_key"],
-        created=charge["created"],
-        payment_method=charge["payment_method"],
-        account=charge["account"],
-    )

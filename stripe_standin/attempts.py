@@ -3,17 +3,17 @@
 Source: Stripe API reference, "Confirm a PaymentIntent"; Stripe documentation, "Declines", "3D Secure authentication".
 """
 
-from collections.abc import Mapping
 from typing import Any
 
-from stripe_standin import balance, payment_methods
-from stripe_standin.account import Account
-from stripe_standin.cards import CardBehavior, Declines, RequiresAuthentication, Succeeds
+from stripe_standin import balance
+from stripe_standin.account import Account, shown
+from stripe_standin.cards import Declines, RequiresAuthentication, Succeeds
 from stripe_standin.charges import Charge
 from stripe_standin.disputes import open_dispute
 from stripe_standin.errors import ApiError, doc_url, invalid
 from stripe_standin.faults import Fault
 from stripe_standin.messages import Request
+from stripe_standin.parameters import boolean
 from stripe_standin.payment_intents import PaymentIntent, cancel_now, emit_change, unexpected_state
 from stripe_standin.payment_methods import PaymentMethod
 
@@ -37,21 +37,18 @@ def authenticate(account: Account, intent: PaymentIntent, *, succeed: bool) -> N
     """Complete 3-D Secure, as Stripe's page in the customer's browser does."""
     if intent.status != "requires_action":
         raise invalid("This PaymentIntent does not require authentication.", code="payment_intent_unexpected_state")
-    method = payment_methods.find(account, intent.payment_method or "")
-    behavior = method.card.behavior
-    if not succeed:
-        _fail_authentication(account, intent, method)
-    elif isinstance(behavior, RequiresAuthentication) and isinstance(behavior.then, Declines):
-        decline(account, intent, method, behavior.then)
-    else:
+    method = account.find(PaymentMethod, intent.payment_method or "")
+    if succeed:
         take_money(account, intent, method)
+    else:
+        _fail_authentication(account, intent, method)
 
 
 def finish_processing(account: Account, intent: PaymentIntent, *, succeed: bool) -> None:
     """End `processing`: the payment succeeds or is declined."""
     if intent.status != "processing":
         raise invalid("This PaymentIntent is not processing.", code="payment_intent_unexpected_state")
-    method = payment_methods.find(account, intent.payment_method or "")
+    method = account.find(PaymentMethod, intent.payment_method or "")
     pending = account.all(Charge)[intent.latest_charge or ""]
     if succeed:
         take_money(account, intent, method, pending=pending)
@@ -70,46 +67,30 @@ def attempt(
         cancel_now(account, intent, "automatic")
         raise unexpected_state(intent, "You cannot confirm this PaymentIntent because it has a status of canceled.")
     intent.payment_method, intent.last_payment_error = method.id, None
-    behavior = _behavior(method.card.behavior, request.parameters)
-    if outcome is Fault.STAYS_PROCESSING and not isinstance(behavior, RequiresAuthentication):
-        _process(account, intent, method, request.idempotency_key)
-        return
+    behavior, parameters = method.card.behavior, request.parameters
     match behavior:
-        case Succeeds():
-            take_money(account, intent, method, key=request.idempotency_key)
-        case Declines() as declines:
-            raise decline(account, intent, method, declines, key=request.idempotency_key)
+        case RequiresAuthentication() if boolean(parameters, "off_session"):
+            raise decline(account, intent, method, _AUTHENTICATION_REQUIRED)
         case RequiresAuthentication():
-            if request.parameters.get("error_on_requires_action") == "true" or _off_session(request.parameters):
-                raise decline(account, intent, method, _AUTHENTICATION_REQUIRED, key=request.idempotency_key)
-            uses_sdk = request.parameters.get("use_stripe_sdk") == "true"
-            intent.redirects_to = None if uses_sdk else request.parameters.get("return_url")
+            uses_sdk = boolean(parameters, "use_stripe_sdk")
+            intent.redirects_to = None if uses_sdk else parameters.get("return_url")
             intent.status = "requires_action"
             emit_change(account, intent, "requires_action")
-
-
-def _behavior(behavior: CardBehavior, parameters: Mapping[str, str]) -> CardBehavior:
-    if isinstance(behavior, RequiresAuthentication) and behavior.off_session and _off_session(parameters):
-        return behavior.off_session
-    return behavior
-
-
-def _off_session(parameters: Mapping[str, str]) -> bool:
-    return parameters.get("off_session") in ("true", "recurring", "one_off")
+        case _ if outcome is Fault.STAYS_PROCESSING:
+            _process(account, intent, method)
+        case Declines():
+            raise decline(account, intent, method, behavior)
+        case Succeeds():
+            take_money(account, intent, method)
 
 
 def take_money(
-    account: Account,
-    intent: PaymentIntent,
-    method: PaymentMethod,
-    *,
-    key: str | None = None,
-    pending: Charge | None = None,
+    account: Account, intent: PaymentIntent, method: PaymentMethod, *, pending: Charge | None = None
 ) -> None:
     """Take the money. Nothing else does."""
-    charge = pending or _new_charge(account, intent, method, key)
+    charge = pending or _new_charge(account, intent, method)
     charge.pending = False
-    balance.book_charge(account, charge.id, charge.amount, charge.currency)
+    balance.book(account, "charge", charge.id, charge.amount, charge.currency)
     account.ledger.append(charge.id)
     intent.latest_charge, intent.status = charge.id, "succeeded"
     method.used_up = not method.is_attached
@@ -119,8 +100,8 @@ def take_money(
     emit_change(account, intent, "succeeded")
 
 
-def _process(account: Account, intent: PaymentIntent, method: PaymentMethod, key: str | None) -> None:
-    charge = _new_charge(account, intent, method, key)
+def _process(account: Account, intent: PaymentIntent, method: PaymentMethod) -> None:
+    charge = _new_charge(account, intent, method)
     charge.pending = True
     intent.latest_charge, intent.status = charge.id, "processing"
     account.emit("charge.pending", charge.as_json())
@@ -133,7 +114,6 @@ def decline(
     method: PaymentMethod,
     declines: Declines,
     *,
-    key: str | None = None,
     pending: Charge | None = None,
 ) -> ApiError:
     """Record a failed Charge; the PaymentIntent goes back to `requires_payment_method`. Returns the 402 response.
@@ -142,11 +122,17 @@ def decline(
     """
     charge = pending
     if charge is None and declines is not _AUTHENTICATION_REQUIRED:
-        charge = _new_charge(account, intent, method, key)
+        charge = _new_charge(account, intent, method)
     if charge is not None:
         charge.pending, charge.declined = False, declines
         account.emit("charge.failed", charge.as_json())
-    details = _error_details(declines, charge, method)
+    details = {
+        **shown(declines, ("advice_code", "code", "decline_code", "param")),
+        "charge": charge.id if charge else None,
+        "doc_url": doc_url(declines.code),
+        "payment_method": method.as_json(),
+    }
+    details = {name: value for name, value in details.items() if value is not None}
     _require_payment_method(account, intent, {**details, **_IN_LAST_ERROR, "message": declines.message}, charge)
     return ApiError(402, "card_error", declines.message, stored=True, **details, payment_intent=intent.as_json())
 
@@ -172,31 +158,15 @@ def _require_payment_method(
     emit_change(account, intent, "payment_failed")
 
 
-def _error_details(declines: Declines, charge: Charge | None, method: PaymentMethod) -> dict[str, Any]:
-    details = {
-        "advice_code": declines.advice_code,
-        "charge": charge.id if charge else None,
-        "code": declines.code,
-        "decline_code": declines.decline_code,
-        "doc_url": doc_url(declines.code),
-        "param": declines.param,
-        "payment_method": method.as_json(),
-    }
-    return {name: value for name, value in details.items() if value is not None}
-
-
-def _new_charge(account: Account, intent: PaymentIntent, method: PaymentMethod, key: str | None) -> Charge:
+def _new_charge(account: Account, intent: PaymentIntent, method: PaymentMethod) -> Charge:
     charge = Charge(
         id=account.ids.new("ch"),
         payment_intent=intent.id,
-        amount=intent.amount,
-        currency=intent.currency,
         created=account.now,
         metadata=dict(intent.metadata),
         method=method,
-        description=intent.description,
-        receipt_email=intent.receipt_email,
-        idempotency_key=key,
+        idempotency_key=(intent.confirmed_under or [None])[-1],
+        **shown(intent, ("amount", "currency", "description", "receipt_email")),
     )
     account.all(Charge)[charge.id] = charge
     return charge

@@ -10,32 +10,39 @@ from stripe_standin import payment_methods
 from stripe_standin.account import API_VERSION, Account
 from stripe_standin.amounts import amount_to_charge, currency_of
 from stripe_standin.attempts import attempt, authenticate
-from stripe_standin.errors import ApiError, invalid, missing
+from stripe_standin.errors import invalid, missing
 from stripe_standin.faults import Fault
 from stripe_standin.messages import Request
 from stripe_standin.parameters import METADATA, allow, boolean, metadata_of, one_of, values
-from stripe_standin.payment_intents import PaymentIntent, emit_change, find, unexpected_state
+from stripe_standin.payment_intents import PaymentIntent, emit_change, unexpected_state
 from stripe_standin.payment_methods import PaymentMethod
 
 CONFIRMABLE = ("requires_payment_method", "requires_confirmation", "requires_action")
 
-_CONFIRM = "payment_method|off_session|return_url|error_on_requires_action|receipt_email|use_stripe_sdk"
+_CONFIRM = "payment_method|off_session|return_url|receipt_email|use_stripe_sdk"
 _CREATE = (
-    r"amount|currency|confirm|description|statement_descriptor_suffix|capture_method|confirmation_method"
+    r"amount|currency|confirm|description|statement_descriptor_suffix"
     r"|(allowed_)?payment_method_types\[\d*\]|automatic_payment_methods\[(enabled|allow_redirects)\]"
 )
 _REDIRECTS = (
-    "This PaymentIntent is configured to accept payment methods enabled in your Dashboard. Because some of these "
-    "payment methods might redirect your customer off of your page, you must provide a `return_url`. If you don't want "
-    "to accept redirect-based payment methods, set `automatic_payment_methods[enabled]` to `true` and "
-    "`automatic_payment_methods[allow_redirects]` to `never` when creating Setup Intents and Payment Intents."
+    "Payment methods that are enabled for this PaymentIntent might redirect your customer off of your page: you must "
+    "provide a `return_url`, or set `automatic_payment_methods[allow_redirects]` to `never`."
+)
+_SUCCEEDED = "You cannot confirm this PaymentIntent because it has already succeeded after being previously confirmed."
+_NOT_CONFIRMABLE = (
+    "You cannot confirm this PaymentIntent because it has a status of {}. Only a PaymentIntent with one of the "
+    f"following statuses may be confirmed: {', '.join(CONFIRMABLE)}."
+)
+_NO_PAYMENT_METHOD = (
+    "You cannot confirm this PaymentIntent because it's missing a payment method. You can either update the "
+    "PaymentIntent with a payment method and then confirm it again, or confirm it again directly with a payment "
+    "method or ConfirmationToken."
 )
 
 
 def create(account: Account, request: Request, *, outcome: Fault | None = None) -> dict[str, Any]:
     """POST /v1/payment_intents, with `confirm` or without."""
     parameters = allow(request, _CREATE, _CONFIRM, METADATA)
-    _refuse_manual(parameters)
     confirm_now = boolean(parameters, "confirm")
     intent = _parse(account, request, parameters)
     method = _method_given(account, intent, parameters)
@@ -53,9 +60,10 @@ def create(account: Account, request: Request, *, outcome: Fault | None = None) 
 def confirm(account: Account, request: Request, identifier: str, *, outcome: Fault | None = None) -> dict[str, Any]:
     """POST /v1/payment_intents/{id}/confirm, with the payment method of the request or the PaymentIntent's own."""
     parameters = allow(request, _CONFIRM)
-    intent = find(account, identifier)
+    intent = account.find(PaymentIntent, identifier)
     if intent.status not in CONFIRMABLE:
-        raise unexpected_state(intent, _not_confirmable_message(intent))
+        succeeded = intent.status == "succeeded"
+        raise unexpected_state(intent, _SUCCEEDED if succeeded else _NOT_CONFIRMABLE.format(intent.status))
     named = parameters.get("payment_method") or intent.payment_method
     method = payment_methods.resolve(account, named) if named else None
     method = _check_confirmable(intent, method, parameters)
@@ -68,7 +76,7 @@ def confirm(account: Account, request: Request, identifier: str, *, outcome: Fau
 def challenge(account: Account, request: Request, identifier: str) -> dict[str, Any]:
     """The customer's answer to 3-D Secure, which the stub of Stripe.js sends. Stripe's own endpoint is not public."""
     parameters = allow(request, "client_secret|succeed")
-    intent = find(account, identifier)
+    intent = account.find(PaymentIntent, identifier)
     if parameters.get("client_secret") != intent.client_secret:
         raise missing("payment_intent", identifier, "intent")
     authenticate(account, intent, succeed=boolean(parameters, "succeed"))
@@ -124,49 +132,25 @@ def _method_given(account: Account, intent: PaymentIntent, parameters: Mapping[s
 
 def _automatic_payment_methods(parameters: Mapping[str, str]) -> dict[str, Any] | None:
     """Enabled unless the request lists the types: the default since API version 2023-08-16."""
-    if values(parameters, "payment_method_types") or values(parameters, "allowed_payment_method_types"):
-        return None
     redirects = one_of(parameters, "automatic_payment_methods[allow_redirects]", ("always", "never"))
+    enabled = boolean(parameters, "automatic_payment_methods[enabled]", "true")
+    if not enabled or any("payment_method_types[" in name for name in parameters):
+        return None
     return {"allow_redirects": redirects or "always", "enabled": True}
-
-
-def _refuse_manual(parameters: Mapping[str, str]) -> None:
-    """Refuse manual confirmation and manual capture: the stand-in would charge too early."""
-    one_of(parameters, "confirmation_method", ("automatic",))
-    one_of(parameters, "capture_method", ("automatic", "automatic_async"))
 
 
 def _check_confirmable(
     intent: PaymentIntent, method: PaymentMethod | None, parameters: Mapping[str, str]
 ) -> PaymentMethod:
     """Returns the payment method; raises ApiError if it is missing, or if the PaymentIntent needs a return_url."""
-    boolean(parameters, "error_on_requires_action")
+    for name in ("off_session", "use_stripe_sdk"):
+        boolean(parameters, name)
+    if method is None and intent.id:
+        raise unexpected_state(intent, _NO_PAYMENT_METHOD)
     if method is None:
-        raise _missing_payment_method(intent)
+        raise invalid(_NO_PAYMENT_METHOD, code="payment_intent_unexpected_state")
     if not intent.payment_method_types:
         raise invalid("No card is allowed.", code="payment_intent_incompatible_payment_method", param="payment_method")
     if intent.may_redirect and "return_url" not in parameters:
         raise invalid(_REDIRECTS)
     return method
-
-
-def _missing_payment_method(intent: PaymentIntent) -> ApiError:
-    message = (
-        "You cannot confirm this PaymentIntent because it's missing a payment method. You can either update the "
-        "PaymentIntent with a payment method and then confirm it again, or confirm it again directly with a payment "
-        "method or ConfirmationToken."
-    )
-    if not intent.id:
-        return invalid(message, code="payment_intent_unexpected_state")
-    return unexpected_state(intent, message)
-
-
-def _not_confirmable_message(intent: PaymentIntent) -> str:
-    if intent.status == "succeeded":
-        return (
-            "You cannot confirm this PaymentIntent because it has already succeeded after being previously confirmed."
-        )
-    return (
-        f"You cannot confirm this PaymentIntent because it has a status of {intent.status}. Only a PaymentIntent with "
-        f"one of the following statuses may be confirmed: {', '.join(CONFIRMABLE)}."
-    )

@@ -1,15 +1,14 @@
 """Disputes; an admin call or a test card opens them. Source: Stripe API reference, "The Dispute object"."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from stripe_standin import balance
-from stripe_standin.account import Account
+from stripe_standin.account import Account, shown
 from stripe_standin.balance import BalanceTransaction
 from stripe_standin.charges import Charge
-from stripe_standin.errors import invalid, missing
-from stripe_standin.messages import Request
-from stripe_standin.parameters import allow
+from stripe_standin.errors import invalid
 
 _DAYS_TO_RESPOND = 9
 _CLOSED = ("won", "lost", "warning_closed", "prevented")
@@ -22,12 +21,23 @@ _EVIDENCE = (
     "shipping_address shipping_carrier shipping_date shipping_documentation shipping_tracking_number "
     "uncategorized_file uncategorized_text"
 ).split()
+_CONSTANT: Mapping[str, Any] = {
+    "object": "dispute",
+    "enhanced_eligibility_types": [],
+    "evidence": {**dict.fromkeys(_EVIDENCE), "enhanced_evidence": {}},
+    "intended_submission_method": None,
+    "is_charge_refundable": False,
+    "livemode": False,
+    "metadata": {},
+}
+"""A dispute does not inherit the metadata of its charge."""
 
 
 @dataclass
 class Dispute:
     """The cardholder contests a charge at the bank."""
 
+    named: ClassVar = ("dispute", "dispute")
     id: str
     charge: Charge
     amount: int
@@ -38,15 +48,11 @@ class Dispute:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "id": self.id,
-            "object": "dispute",
-            "amount": self.amount,
+            **_CONSTANT,
+            **shown(self, ("id", "amount", "created", "reason", "status")),
             "balance_transactions": [each.as_json() for each in self.booked],
             "charge": self.charge.id,
-            "created": self.created,
             "currency": self.charge.currency,
-            "enhanced_eligibility_types": [],
-            "evidence": {**dict.fromkeys(_EVIDENCE), "enhanced_evidence": {}},
             "evidence_details": {
                 "due_by": self.created + _DAYS_TO_RESPOND * 24 * 3600,
                 "enhanced_eligibility": {},
@@ -55,14 +61,7 @@ class Dispute:
                 "submission_count": 0,
                 "submission_method": "not_submitted",
             },
-            "intended_submission_method": None,
-            "is_charge_refundable": False,
-            "livemode": False,
-            # A dispute does not inherit the metadata of its charge.
-            "metadata": {},
             "payment_intent": self.charge.payment_intent,
-            "reason": self.reason,
-            "status": self.status,
         }
 
 
@@ -78,26 +77,18 @@ def open_dispute(
     dispute = Dispute(account.ids.new("du"), charge, amount or charge.amount, reason, account.now, status)
     account.all(Dispute)[dispute.id] = dispute
     charge.disputed = True
-    dispute.booked.append(balance.book_dispute(account, dispute.id, dispute.amount, charge.currency))
+    dispute.booked.append(balance.book(account, "dispute", dispute.id, -dispute.amount, charge.currency))
     account.emit("charge.dispute.created", dispute.as_json())
     account.emit("charge.dispute.funds_withdrawn", dispute.as_json())
     return dispute
 
 
-def close_dispute(account: Account, dispute: Dispute, status: str) -> Dispute:
-    """Close the dispute: `won` by the merchant, or `lost`."""
-    if status not in ("won", "lost") or dispute.status in ("won", "lost"):
-        raise invalid("Only an open dispute can be closed, as won or lost.", param="status")
-    change_status(account, dispute, status)
-    return dispute
-
-
 def change_status(account: Account, dispute: Dispute, status: str) -> None:
-    """The bank decides, or an appeal opens what it has decided."""
+    """The bank decides, or an appeal reopens its decision."""
     before, dispute.status = dispute.status, status
     if status == "won" and before != "won":
         currency = dispute.charge.currency
-        dispute.booked.append(balance.book_dispute_reversal(account, dispute.id, dispute.amount, currency))
+        dispute.booked.append(balance.book(account, "dispute_reversal", dispute.id, dispute.amount, currency))
     kind = "closed" if status in _CLOSED else "updated"
     account.emit(f"charge.dispute.{kind}", dispute.as_json(), {"status": before})
 
@@ -105,14 +96,3 @@ def change_status(account: Account, dispute: Dispute, status: str) -> None:
 def is_charged_back(account: Account, charge: Charge) -> bool:
     """Whether the bank has taken the money of the charge: not while it only inquires, nor once a dispute is won."""
     return any(each.charge is charge and each.status in _CHARGED_BACK for each in account.all(Dispute).values())
-
-
-def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
-    allow(request)
-    return find(account, identifier).as_json()
-
-
-def find(account: Account, identifier: str) -> Dispute:
-    if identifier not in account.all(Dispute):
-        raise missing("dispute", identifier, "dispute")
-    return account.all(Dispute)[identifier]

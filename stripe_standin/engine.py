@@ -15,27 +15,23 @@ The caller locks around each step, not around all three. Sources: Stripe documen
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from email.utils import formatdate
 from functools import partial
 from typing import Any
 
-from stripe_standin import (
-    balance,
-    charges,
-    confirmation,
-    disputes,
-    lists,
-    payment_intents,
-    payment_methods,
-    refunds,
-    webhook_endpoints,
-)
-from stripe_standin.account import API_VERSION, Account, Behavior, Ids, Schedule
-from stripe_standin.errors import ApiError, invalid
+from stripe_standin import confirmation, lists, payment_intents, payment_methods, refunds, webhook_endpoints
+from stripe_standin.account import API_VERSION, Account, Behavior, Ids, Object, Schedule
+from stripe_standin.balance import BalanceTransaction
+from stripe_standin.charges import Charge
+from stripe_standin.disputes import Dispute
+from stripe_standin.errors import ApiError
 from stripe_standin.faults import Executed, Fault, FaultRule
 from stripe_standin.messages import Request, Response, Ticket
 from stripe_standin.payment_intents import PaymentIntent
-from stripe_standin.permissions import ApiKeys
+from stripe_standin.payment_methods import PaymentMethod
+from stripe_standin.refunds import Refund
+from stripe_standin.webhook_endpoints import WebhookEndpoint
 
 ACCOUNT_ID = "acct_standin"
 """The account of every API key that `assign_key` has not moved."""
@@ -46,36 +42,39 @@ _OF_A_PAGE = re.compile(
     r"POST /v1/payment_methods|GET /v1/payment_intents/pi_[^/]+|POST /v1/payment_intents/pi_[^/]+/challenge"
 )
 """What a publishable key may request (Stripe documentation, "API keys")."""
-_VERSIONS = re.compile(r"\d{4}-\d{2}-\d{2}(\.[a-z_]+)?")
+_NO_ACCESS = (
+    "The provided key does not have access to account '{}' (or that account does not exist). Application access may "
+    "have been revoked."
+)
 
 Handler = Callable[..., dict[str, Any]]
 _ID = r"([^/]+)"
+_LISTED: Mapping[str, tuple[type[Object], str]] = {
+    "payment_intents": (PaymentIntent, ""),
+    "charges": (Charge, "payment_intent"),
+    "refunds": (Refund, "payment_intent"),
+    "disputes": (Dispute, "payment_intent"),
+    "balance_transactions": (BalanceTransaction, ""),
+    "webhook_endpoints": (WebhookEndpoint, ""),
+}
+"""By path: the class, and what a list of it filters by."""
 _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("POST", "payment_intents"): confirmation.create,
-    ("GET", "payment_intents"): lists.payment_intents,
-    ("GET", f"payment_intents/{_ID}"): payment_intents.retrieve,
     ("POST", f"payment_intents/{_ID}"): payment_intents.update,
     ("POST", f"payment_intents/{_ID}/confirm"): confirmation.confirm,
     ("POST", f"payment_intents/{_ID}/cancel"): payment_intents.cancel,
     ("POST", f"payment_intents/{_ID}/challenge"): confirmation.challenge,
     ("POST", "payment_methods"): payment_methods.create,
-    ("GET", f"payment_methods/{_ID}"): payment_methods.retrieve,
     ("POST", "refunds"): refunds.create,
-    ("GET", "refunds"): lists.refunds,
-    ("GET", f"refunds/{_ID}"): refunds.retrieve,
-    ("GET", "charges"): lists.charges,
-    ("GET", f"charges/{_ID}"): charges.retrieve,
-    ("GET", "disputes"): lists.disputes,
-    ("GET", f"disputes/{_ID}"): disputes.retrieve,
-    ("GET", "balance_transactions"): lists.balance_transactions,
-    ("GET", f"balance_transactions/{_ID}"): balance.retrieve,
     ("GET", "events"): lists.events,
     ("GET", f"events/{_ID}"): lists.event,
     ("POST", "webhook_endpoints"): webhook_endpoints.create,
-    ("GET", "webhook_endpoints"): lists.webhook_endpoints,
-    ("GET", f"webhook_endpoints/{_ID}"): webhook_endpoints.retrieve,
     ("POST", f"webhook_endpoints/{_ID}"): webhook_endpoints.update,
     ("DELETE", f"webhook_endpoints/{_ID}"): webhook_endpoints.delete,
+    **{("GET", path): partial(lists.listed, *kind) for path, kind in _LISTED.items()},
+    **{("GET", f"{path}/{_ID}"): partial(lists.retrieve, kind) for path, (kind, _) in _LISTED.items()},
+    ("GET", f"payment_methods/{_ID}"): partial(lists.retrieve, PaymentMethod),
+    ("GET", f"payment_intents/{_ID}"): payment_intents.retrieve,
 }
 _HAVE_OUTCOMES = (confirmation.create, confirmation.confirm, refunds.create)
 
@@ -87,7 +86,6 @@ class StripeEngine:
         self._clock = clock
         self._ids = ids or Ids(seed)
         self._account_of_key: dict[str, str | None] = {}
-        self.api_keys = ApiKeys()
         self.schedule = Schedule()
         self.behavior = Behavior()
         self.accounts: dict[str, Account] = {}
@@ -101,7 +99,7 @@ class StripeEngine:
 
     def identify(self, request: Request) -> tuple[Request, dict[str, str]]:
         """Assign a request id; returns the request and the headers of every response to it."""
-        identified = Request(**{**vars(request), "id": self._ids.new("req")})
+        identified = replace(request, id=self._ids.new("req"))
         headers = {
             "Date": formatdate(self.now(), usegmt=True),
             "Request-Id": str(identified.id),
@@ -116,8 +114,6 @@ class StripeEngine:
         self.run_due()
         try:
             account = self._account_for(request)
-            self.api_keys.check(request, account.id)
-            self._check_version(request)
             replay = account.keys.begin(request, self.now())
         except ApiError as error:
             return _error(error, request)
@@ -146,13 +142,13 @@ class StripeEngine:
     def carry_out(self, ticket: Ticket, rule: FaultRule | None = None) -> Response:
         """Execute the request and finish it, as far as the fault lets it. Returns the response, which may be lost."""
         error = rule.error_response if rule else None
-        if error is None or error.executed is Executed.NOW:
+        if rule is None or error is None or rule.executed is Executed.NOW:
             response, stored = self.execute(ticket, rule.outcome if rule else None)
-            if error is not None and stored:
-                response, stored = error.as_response(), error.stored
+            if rule is not None and error is not None and stored:
+                response, stored = error, bool(rule.stored)
         else:
-            response, stored = error.as_response(), error.stored
-            if rule is not None and error.executed is Executed.LATER:
+            response, stored = error, bool(rule.stored)
+            if rule.executed is Executed.LATER:
                 late = partial(self.execute_late, ticket, is_first=not stored)
                 self.schedule.add(ticket.received_at + rule.seconds, late)
         self.finish(ticket, response, stored=stored)
@@ -179,13 +175,9 @@ class StripeEngine:
         ticket = self.begin(request)
         return ticket if isinstance(ticket, Response) else self.carry_out(ticket)
 
-    def run_due(self) -> int:
-        """Run the scheduled actions that are due. Returns their number."""
-        return self.schedule.run(self._clock(), self._clock())
-
-    def run_scheduled(self) -> int:
-        """Run all scheduled actions now, due or not. Returns their number."""
-        return self.schedule.run(float("inf"), self._clock())
+    def run_due(self) -> None:
+        """Run the scheduled actions that are due."""
+        self.schedule.run(self._clock())
 
     # ---------------------------------------------------------------- accounts and API keys
 
@@ -210,11 +202,9 @@ class StripeEngine:
             raise ApiError(401, "invalid_request_error", text, code="secret_key_required")
         if account_id is None:
             raise ApiError(401, "invalid_request_error", "Expired API Key provided.", code="api_key_expired")
+        if request.account not in (None, account_id):
+            raise ApiError(403, "invalid_request_error", _NO_ACCESS.format(request.account), code="account_invalid")
         return self.accounts[account_id]
-
-    def _check_version(self, request: Request) -> None:
-        if request.version is not None and not _VERSIONS.fullmatch(request.version):
-            raise invalid(f"Invalid Stripe API version: {request.version}")
 
     # ---------------------------------------------------------------- endpoints
 

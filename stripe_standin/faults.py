@@ -17,12 +17,10 @@ class Fault(StrEnum):
     """500 without a charge; the key replays the 500."""
     ERROR_500_AFTER = "error_500_after"
     """500 after a charge; the key replays the 500."""
-    ERROR_500_LATER = "error_500_later"
-    """500, and the request is executed `seconds` later; the key replays the 500."""
     UNAVAILABLE_503 = "unavailable_503"
     RATE_LIMIT_429 = "rate_limit_429"
     RESPONSE = "response"
-    """The `status` and `error` of the rule."""
+    """The `status` and `error` of the rule; `stored` and `executed` say what else happens."""
     DROP_BEFORE = "drop_before"
     """The connection is closed; the request is not executed."""
     DROP_AFTER = "drop_after"
@@ -49,82 +47,63 @@ class Executed(StrEnum):
     LATER = "later"
 
 
-@dataclass(frozen=True)
-class ErrorResponse:
-    """An error instead of the normal response. If it is `stored`, the key replays it."""
-
-    status: int
-    message: str = "An unknown error occurred."
-    type: str = "api_error"
-    code: str | None = None
-    stored: bool = False
-    executed: Executed = Executed.NEVER
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    def as_response(self) -> Response:
-        return Response(self.status, ApiError(self.status, self.type, self.message, code=self.code).body, self.headers)
-
-
 OUTCOMES = frozenset((Fault.STAYS_PROCESSING, Fault.CANCELED_BY_STRIPE, Fault.REFUND_PENDING, Fault.BALANCE_TOO_LOW))
 """How a request is executed, where its parameters leave that open. A `status` hides it behind a stored error."""
-_NO_RETRY = {"Stripe-Should-Retry": "false"}
-_ERROR_RESPONSES: Mapping[Fault, ErrorResponse] = {
-    Fault.ERROR_500_BEFORE: ErrorResponse(500, stored=True, headers=_NO_RETRY),
-    Fault.ERROR_500_AFTER: ErrorResponse(500, stored=True, executed=Executed.NOW, headers=_NO_RETRY),
-    Fault.ERROR_500_LATER: ErrorResponse(500, stored=True, executed=Executed.LATER, headers=_NO_RETRY),
-    Fault.UNAVAILABLE_503: ErrorResponse(503, "Stripe is unavailable."),
-    Fault.RATE_LIMIT_429: ErrorResponse(
-        429,
-        "Too many requests.",
-        "invalid_request_error",
-        "rate_limit",
-        headers={"Stripe-Rate-Limited-Reason": "endpoint-rate"},
-    ),
-    Fault.RESPONSE: ErrorResponse(500),
+_LIMITED = {"type": "invalid_request_error", "code": "rate_limit", "message": "Too many requests."}
+_DEFAULTS: Mapping[Fault, tuple[int, bool, Executed, Mapping[str, str]]] = {
+    Fault.ERROR_500_BEFORE: (500, True, Executed.NEVER, {}),
+    Fault.ERROR_500_AFTER: (500, True, Executed.NOW, {}),
+    Fault.UNAVAILABLE_503: (503, False, Executed.NEVER, {"message": "Stripe is unavailable."}),
+    Fault.RATE_LIMIT_429: (429, False, Executed.NEVER, _LIMITED),
+    Fault.RESPONSE: (500, False, Executed.NEVER, {}),
+}
+"""Of an error response: the status, whether the key stores it, whether the request is executed, and the error."""
+_HEADERS: Mapping[Fault, Mapping[str, str]] = {
+    Fault.ERROR_500_BEFORE: {"Stripe-Should-Retry": "false"},
+    Fault.ERROR_500_AFTER: {"Stripe-Should-Retry": "false"},
+    Fault.RATE_LIMIT_429: {"Stripe-Rate-Limited-Reason": "endpoint-rate"},
 }
 
 
 @dataclass
 class FaultRule:
-    """A fault for the requests that match: after the first `skip` of them, for the next `times` (None: all)."""
+    """A fault for the next `times` requests that match (None: for all)."""
 
     kind: Fault
     match: Mapping[str, str] = field(default_factory=dict)
     """Parameters of the request, or of the request that created the PaymentIntent in its path: `{"amount": "4711"}`,
     `{"metadata[order_id]": "…"}`. {} matches every request."""
     times: int | None = 1
-    skip: int = 0
     seconds: float = 120.0
     method: str = "POST"
     path: str = "/v1/payment_intents"
     """* matches any part: "/v1/payment_intents/*/confirm"."""
     api_key: str | None = None
     """Only requests with this key; None: with any."""
+    status: int | None = None
     stored: bool | None = None
     """For an error response: whether the key replays it. None: the default of the kind."""
     executed: Executed | None = None
     """For an error response: whether the request is executed. None: the default of the kind."""
-    status: int | None = None
     error: Mapping[str, str] = field(default_factory=dict)
-    """For Fault.RESPONSE: its `message`, `type` and `code`."""
+    """For an error response: its `message`, `type` and `code`."""
     hits: int = 0
 
-    @classmethod
-    def from_json(cls, rule: Mapping[str, Any]) -> "FaultRule":
-        executed = rule.get("executed")
-        parsed = {"kind": Fault(rule["kind"]), "executed": Executed(executed) if executed else None, "hits": 0}
-        return cls(**{**rule, **parsed})
+    def __post_init__(self) -> None:
+        status, stored, executed, error = _DEFAULTS.get(self.kind, (None, True, Executed.NOW, {}))
+        self.kind, self.status = Fault(self.kind), self.status or status
+        self.stored = stored if self.stored is None else self.stored
+        self.executed = Executed(self.executed or executed)
+        self.error = {"type": "api_error", "message": "An unknown error occurred.", **error, **self.error}
 
     @property
-    def error_response(self) -> ErrorResponse | None:
+    def error_response(self) -> Response | None:
         """The error instead of the normal response; None if the fault is of another kind."""
-        default = _ERROR_RESPONSES.get(self.kind)
-        if default is None:
-            return ErrorResponse(self.status, stored=True, executed=Executed.NOW) if self.status else None
-        chosen = {"stored": self.stored, "executed": self.executed, "status": self.status, **self.error}
-        return ErrorResponse(
-            **{**vars(default), **{name: value for name, value in chosen.items() if value is not None}}
-        )
+        if self.status is None:
+            return None
+        details: dict[str, Any] = {**self.error}
+        error = ApiError(self.status, details.pop("type"), details.pop("message"), **details)
+        return Response(self.status, error.body, _HEADERS.get(self.kind, {}))
 
     @property
     def outcome(self) -> Fault | None:
@@ -133,8 +112,8 @@ class FaultRule:
     @property
     def before_execution(self) -> bool:
         """Whether it happens before Stripe checks the idempotency key: then it happens instead of a replay too."""
-        if self.error_response is not None:
-            return not self.error_response.stored and self.error_response.executed is Executed.NEVER
+        if self.status is not None:
+            return not self.stored and self.executed is Executed.NEVER
         return self.kind is Fault.DROP_BEFORE
 
     def applies_to(self, request: Request, created_with: Mapping[str, str]) -> bool:
@@ -143,7 +122,7 @@ class FaultRule:
             and fnmatchcase(request.path, self.path)
             and self.api_key in (None, request.api_key)
             and self.match.items() <= {**created_with, **request.parameters}.items()
-            and (self.times is None or self.hits < self.skip + self.times)
+            and (self.times is None or self.hits < self.times)
         )
 
 
@@ -162,5 +141,5 @@ class FaultPlan:
         for rule in self.rules:
             if rule.before_execution is before_execution and rule.applies_to(request, created_with):
                 rule.hits += 1
-                return rule if rule.hits > rule.skip else None
+                return rule
         return None

@@ -1,13 +1,17 @@
 """Idempotency keys of one account. Source: Stripe documentation, "Idempotent requests"."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stripe_standin.errors import ApiError
 from stripe_standin.messages import Request, Response
 
 KEY_LENGTH_MAX = 255
 KEY_RETENTION_SECONDS = 24 * 3600
+_IN_USE = (
+    "There is currently another in-progress request using this Idempotent Key (that probably means you submitted "
+    "twice, and the other request is still going through). Please try again later."
+)
 
 
 @dataclass(frozen=True)
@@ -30,9 +34,6 @@ class IdempotencyKeys:
     def __contains__(self, key: object) -> bool:
         return key in self._stored
 
-    def __len__(self) -> int:
-        return len(self._stored)
-
     def begin(self, request: Request, now: float) -> Response | None:
         """Returns the replay of a stored response; None if the key is new, which is then in use.
 
@@ -53,12 +54,10 @@ class IdempotencyKeys:
     def finish(self, request: Request, response: Response, *, stored: bool) -> None:
         """Store the response, or delete the key."""
         key = request.idempotency_key
-        if not request.uses_idempotency_key or key is None:
-            return
-        if stored:
-            self._stored[key] = StoredResponse(request, self._stored[key].created, response)
-        else:
-            del self._stored[key]
+        if request.uses_idempotency_key and key is not None:
+            begun = self._stored.pop(key)
+            if stored:
+                self._stored[key] = replace(begun, response=response)
 
     def delete(self, key: str | None = None) -> int:
         """Delete one key, or all that are not in use, before they expire. Returns the number of deleted keys."""
@@ -74,29 +73,15 @@ def _has_expired(stored: StoredResponse, now: float) -> bool:
 
 
 def _replay(first: StoredResponse, request: Request) -> Response:
-    if first.response is None:
-        raise ApiError(
-            409,
-            "idempotency_error",
-            "There is currently another in-progress request using this Idempotent Key (that probably means you "
-            "submitted twice, and the other request is still going through). Please try again later.",
-            code="idempotency_key_in_use",
-        )
-    if (first.request.path, first.request.parameters) != (request.path, request.parameters):
-        raise _mismatch(first.request, request)
-    headers = {"Idempotent-Replayed": "true", "Original-Request": first.request.id or ""}
-    return Response(first.response.status, first.response.body, {**first.response.headers, **headers})
-
-
-def _mismatch(first: Request, request: Request) -> ApiError:
     """The texts are as recorded from test mode by others (README.md)."""
-    if first.path != request.path:
-        only = f"for the same endpoint they were first used for ('{request.path}' vs '{first.path}')"
-    else:
-        only = "with the same parameters they were first used with"
-    return ApiError(
-        400,
-        "idempotency_error",
-        f"Keys for idempotent requests can only be used {only}. Try using a key other than "
-        f"'{request.idempotency_key}' if you meant to execute a different request.",
-    )
+    if first.response is None:
+        raise ApiError(409, "idempotency_error", _IN_USE, code="idempotency_key_in_use")
+    only = "with the same parameters they were first used with"
+    if first.request.path != request.path:
+        only = f"for the same endpoint they were first used for ('{request.path}' vs '{first.request.path}')"
+    if (first.request.path, first.request.parameters) != (request.path, request.parameters):
+        text = f"Keys for idempotent requests can only be used {only}. Try using a key other than "
+        text += f"'{request.idempotency_key}' if you meant to execute a different request."
+        raise ApiError(400, "idempotency_error", text)
+    headers = {"Idempotent-Replayed": "true", "Original-Request": first.request.id or ""}
+    return replace(first.response, headers={**first.response.headers, **headers})

@@ -1,11 +1,11 @@
-"""Lists and expansion. Source: Stripe API reference, "Pagination", "Expanding Responses"."""
+"""Lists, retrieval and expansion. Source: Stripe API reference, "Pagination", "Expanding Responses", "Events"."""
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from stripe_standin.account import Account
+from stripe_standin.account import Account, Object
 from stripe_standin.balance import BalanceTransaction
 from stripe_standin.charges import Charge
 from stripe_standin.disputes import Dispute
@@ -15,9 +15,8 @@ from stripe_standin.parameters import allow, integer, values
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod
 from stripe_standin.refunds import Refund
-from stripe_standin.webhook_endpoints import WebhookEndpoint
 
-_PAGING = r"limit|starting_after|ending_before|created(\[(gte|gt|lte|lt)\])?"
+_PAGING = r"limit|starting_after|created(\[(gte|gt|lte|lt)\])?"
 _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
     "created[gte]": operator.ge,
     "created[gt]": operator.gt,
@@ -25,57 +24,38 @@ _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
     "created[lt]": operator.lt,
     "created": operator.eq,
 }
+_EXPANDABLE = (PaymentIntent, PaymentMethod, Charge, Refund, Dispute, BalanceTransaction)
+_TYPES_MAX = 20
 
 
-@dataclass(frozen=True)
-class _Event:
-    """An event with the attributes that `_list` expects of an object."""
-
-    body: dict[str, Any]
-
-    @property
-    def id(self) -> str:
-        return str(self.body["id"])
-
-    @property
-    def created(self) -> int:
-        return int(self.body["created"])
-
-    def as_json(self) -> dict[str, Any]:
-        return self.body
+def retrieve(kind: type[Object], account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    """GET /v1/{kind}/{id}"""
+    allow(request)
+    return account.find(kind, identifier).as_json()
 
 
-def payment_intents(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.all(PaymentIntent).values())
-
-
-def refunds(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.all(Refund).values(), "payment_intent", "charge")
-
-
-def charges(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.all(Charge).values(), "payment_intent")
-
-
-def disputes(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.all(Dispute).values(), "payment_intent", "charge")
-
-
-def balance_transactions(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.all(BalanceTransaction).values(), "currency", "source", "type")
+def listed(kind: type[Object], filter_: str, account: Account, request: Request) -> dict[str, Any]:
+    """GET /v1/{kind}, filtered by `created` and by this field, never by metadata."""
+    parameters = allow(request, _PAGING, filter_ or "limit")
+    bodies = (each.as_json() for each in account.all(kind).values())
+    return _page(request, (each for each in bodies if parameters.get(filter_, each.get(filter_)) == each.get(filter_)))
 
 
 def events(account: Account, request: Request) -> dict[str, Any]:
-    wanted = set(values(request.parameters, "types"))
-    matching = [_Event(event) for event in account.events if not wanted or event["type"] in wanted]
-    return _list(request, matching, "type", other=r"types\[\d*\]")
-
-
-def webhook_endpoints(account: Account, request: Request) -> dict[str, Any]:
-    return _list(request, account.all(WebhookEndpoint).values())
+    """GET /v1/events, by one `type`, in which * stands for any text, or by several exact `types`."""
+    parameters = allow(request, _PAGING, r"type|types\[\d*\]")
+    types = values(parameters, "types")
+    if types and "type" in parameters:
+        raise invalid("You may pass either `type` or `types`, but not both.", param="types")
+    if len(types) > _TYPES_MAX:
+        raise invalid(f"`types` takes {_TYPES_MAX} event types.", param="types")
+    pattern = "|".join(map(re.escape, types or [parameters.get("type", "*")]))
+    pattern = pattern if types else pattern.replace(r"\*", ".*")
+    return _page(request, (each for each in account.events if re.fullmatch(pattern, each["type"])))
 
 
 def event(account: Account, request: Request, identifier: str) -> dict[str, Any]:
+    """GET /v1/events/{id}"""
     allow(request)
     for each in account.events:
         if each["id"] == identifier:
@@ -90,29 +70,19 @@ def expand(account: Account, request: Request, body: dict[str, Any]) -> dict[str
     return body
 
 
-def _list(request: Request, oldest_first: Iterable[Any], *filters: str, other: str = "limit") -> dict[str, Any]:
-    """A page, newest first, by cursor. Filters by `created` and by these fields, never by metadata."""
-    parameters = allow(request, _PAGING, other, *filters)
-    fields = {name: parameters[name] for name in filters if name in parameters}
-    data = [item for item in reversed(list(oldest_first)) if _created_within(item.created, parameters)]
-    # What was executed late is as old as its request.
-    data.sort(key=operator.attrgetter("created"), reverse=True)
-    data = [item for item in data if not fields or fields.items() <= _filterable(item).items()]
-    ids = [item.id for item in data]
+def _page(request: Request, oldest_first: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """A page, newest first, by cursor."""
+    parameters = request.parameters
+    data = [each for each in reversed(list(oldest_first)) if _created_within(each["created"], parameters)]
+    # An object that was created late is as old as its request.
+    data.sort(key=operator.itemgetter("created"), reverse=True)
     limit = _limit(parameters)
     if "starting_after" in parameters:
-        data = data[_index_of(ids, parameters["starting_after"], request, "starting_after") + 1 :]
-    if "ending_before" in parameters:
-        before = data[: _index_of(ids, parameters["ending_before"], request, "ending_before")]
-        data, more = before[-limit:], len(before) > limit
-    else:
-        data, more = data[:limit], len(data) > limit
-    page = [item.as_json() for item in data]
-    return {"object": "list", "data": page, "has_more": more, "url": request.path}
-
-
-def _filterable(item: Any) -> dict[str, str]:
-    return {name: value for name, value in item.as_json().items() if isinstance(value, str)}
+        last = parameters["starting_after"]
+        if last not in (ids := [each["id"] for each in data]):
+            raise missing_parameter(request.path.split("/")[2].removesuffix("s"), last, "starting_after")
+        data = data[ids.index(last) + 1 :]
+    return {"object": "list", "data": data[:limit], "has_more": len(data) > limit, "url": request.path}
 
 
 def _created_within(created: int, parameters: Mapping[str, str]) -> bool:
@@ -126,12 +96,6 @@ def _limit(parameters: Mapping[str, str]) -> int:
     if not 1 <= limit <= 100:
         raise invalid("Limit must be between 1 and 100.", param="limit")
     return limit
-
-
-def _index_of(ids: list[str], identifier: str, request: Request, param: str) -> int:
-    if identifier not in ids:
-        raise missing_parameter(request.path.split("/")[2].removesuffix("s"), identifier, param)
-    return ids.index(identifier)
 
 
 def _expanded(account: Account, body: dict[str, Any], path: list[str], requested: str) -> dict[str, Any]:
@@ -148,6 +112,6 @@ def _expanded(account: Account, body: dict[str, Any], path: list[str], requested
 
 
 def _find(account: Account, identifier: str) -> dict[str, Any] | None:
-    kinds: tuple[type[Any], ...] = (PaymentIntent, PaymentMethod, Charge, Refund, Dispute, BalanceTransaction)
+    kinds: tuple[type[Object], ...] = _EXPANDABLE
     found = (account.all(kind).get(identifier) for kind in kinds)
     return next((each.as_json() for each in found if each is not None), None)

@@ -18,6 +18,8 @@ class Request:
     """The header Stripe-Version; None is the account's default."""
     id: str | None = None
     """The response's Request-Id."""
+    account: str | None = None
+    """The header Stripe-Account. There is no Connect: a key has access to its own account alone."""
 
     @property
     def is_of_a_page(self) -> bool:

@@ -1,7 +1,7 @@
 """Parse and validate request parameters. A parameter that is not modeled is refused, never ignored."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from stripe_standin.errors import invalid
 from stripe_standin.messages import Request
@@ -25,19 +25,19 @@ def integer(text: str, param: str) -> int:
     return int(text)
 
 
-def boolean(parameters: Mapping[str, str], param: str) -> bool:
-    text = parameters.get(param, "false")
-    if text not in ("true", "false"):
+def boolean(parameters: Mapping[str, str], param: str, default: str = "false") -> bool:
+    """`True` and `False` are what stripe-python before version 12 sends."""
+    text = parameters.get(param, default)
+    if text not in ("true", "false", "True", "False"):
         raise invalid(f"Invalid boolean: {text}", param=param)
-    return text == "true"
+    return text.lower() == "true"
 
 
-def one_of(parameters: Mapping[str, str], param: str, choices: tuple[str, ...]) -> str | None:
+def one_of(parameters: Mapping[str, str], param: str, choices: Collection[str]) -> str | None:
     """The value, or None if it is missing; raises if it is none of the choices."""
     value = parameters.get(param)
     if value is not None and value not in choices:
-        listed = ", ".join(choices[:-1]) + f", or {choices[-1]}" if choices[1:] else choices[0]
-        raise invalid(f"Invalid {param}: must be one of {listed}", param=param)
+        raise invalid(f"Invalid {param}: must be one of {', '.join(choices)}", param=param)
     return value
 
 

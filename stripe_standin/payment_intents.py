@@ -8,10 +8,11 @@ Source: Stripe API reference, "PaymentIntents"; Stripe documentation, "How Payme
     any status but succeeded and processing ─► (cancel) ─► canceled
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from stripe_standin.account import Account, digest
+from stripe_standin.account import Account, digest, shown
 from stripe_standin.errors import ApiError, missing, refused
 from stripe_standin.messages import Request
 from stripe_standin.parameters import METADATA, allow, metadata_of, one_of
@@ -23,6 +24,7 @@ CANCELLATION_REASONS = ("abandoned", "duplicate", "fraudulent", "requested_by_cu
 class PaymentIntent:
     """One PaymentIntent."""
 
+    named: ClassVar = ("payment_intent", "intent")
     id: str
     amount: int
     currency: str
@@ -45,44 +47,12 @@ class PaymentIntent:
     """The idempotency keys of its confirms, in order; None for one without a key."""
 
     def as_json(self) -> dict[str, Any]:
-        requires_action = self.status == "requires_action"
         return {
-            **dict.fromkeys(_NOT_MODELED),
-            "id": self.id,
-            "object": "payment_intent",
-            "allowed_payment_method_types": self.allowed_payment_method_types,
-            "amount": self.amount,
-            "amount_capturable": 0,
-            "amount_details": {"tip": {}},
+            **_CONSTANT,
+            **shown(self, _SHOWN),
             "amount_received": self.amount if self.status == "succeeded" else 0,
-            "automatic_payment_methods": self.automatic_payment_methods,
-            "canceled_at": self.canceled_at,
-            "cancellation_reason": self.cancellation_reason,
-            "capture_method": "automatic_async",
-            "client_secret": self.client_secret,
-            "confirmation_method": "automatic",
-            "created": self.created,
-            "currency": self.currency,
-            "customer": None,
-            "description": self.description,
-            "last_payment_error": self.last_payment_error,
-            "latest_charge": self.latest_charge,
-            "livemode": False,
             "metadata": dict(self.metadata),
-            "next_action": self._next_action() if requires_action else None,
-            "payment_method": self.payment_method,
-            "payment_method_options": {
-                "card": {
-                    "installments": None,
-                    "mandate_options": None,
-                    "network": None,
-                    "request_three_d_secure": "automatic",
-                }
-            },
-            "payment_method_types": self.payment_method_types,
-            "receipt_email": self.receipt_email,
-            "status": self.status,
-            "statement_descriptor_suffix": self.statement_descriptor_suffix,
+            "next_action": self._next_action() if self.status == "requires_action" else None,
         }
 
     def _next_action(self) -> dict[str, Any]:
@@ -103,17 +73,33 @@ class PaymentIntent:
         return parameters is not None and parameters["allow_redirects"] == "always"
 
 
+_SHOWN = (
+    "id allowed_payment_method_types amount automatic_payment_methods canceled_at cancellation_reason client_secret "
+    "created currency description last_payment_error latest_charge payment_method payment_method_types receipt_email "
+    "status statement_descriptor_suffix"
+).split()
 _NOT_MODELED = (
-    "application application_fee_amount customer_account excluded_payment_method_types "
-    "managed_payments on_behalf_of payment_method_configuration_details payment_record processing review "
+    "application application_fee_amount customer customer_account excluded_payment_method_types managed_payments "
+    "on_behalf_of payment_method_configuration_details payment_record processing review "
     "setup_future_usage shipping source statement_descriptor transfer_data transfer_group"
 ).split()
+_OF_CARD = {**dict.fromkeys(("installments", "mandate_options", "network")), "request_three_d_secure": "automatic"}
+_CONSTANT: Mapping[str, Any] = {
+    **dict.fromkeys(_NOT_MODELED),
+    "object": "payment_intent",
+    "amount_capturable": 0,
+    "amount_details": {"tip": {}},
+    "capture_method": "automatic_async",
+    "confirmation_method": "automatic",
+    "livemode": False,
+    "payment_method_options": {"card": _OF_CARD},
+}
 
 
 def update(account: Account, request: Request, identifier: str) -> dict[str, Any]:
     """POST /v1/payment_intents/{id}: adds metadata; any update clears the last error."""
     parameters = allow(request, METADATA)
-    intent = find(account, identifier)
+    intent = account.find(PaymentIntent, identifier)
     intent.metadata |= metadata_of(parameters)
     intent.last_payment_error = None
     return intent.as_json()
@@ -123,14 +109,10 @@ def cancel(account: Account, request: Request, identifier: str) -> dict[str, Any
     """POST /v1/payment_intents/{id}/cancel"""
     parameters = allow(request, "cancellation_reason")
     reason = one_of(parameters, "cancellation_reason", CANCELLATION_REASONS)
-    intent = find(account, identifier)
+    intent = account.find(PaymentIntent, identifier)
     if intent.status in ("succeeded", "canceled", "processing"):
-        raise unexpected_state(
-            intent,
-            f"You cannot cancel this PaymentIntent because it has a status of {intent.status}. Only a PaymentIntent "
-            "with one of the following statuses may be canceled: requires_payment_method, requires_capture, "
-            "requires_reauthorization, requires_confirmation, requires_action, expired, processing.",
-        )
+        text = f"You cannot cancel this PaymentIntent because it has a status of {intent.status}."
+        raise unexpected_state(intent, text)
     cancel_now(account, intent, reason)
     return intent.as_json()
 
@@ -143,16 +125,10 @@ def cancel_now(account: Account, intent: PaymentIntent, reason: str | None) -> N
 def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
     """GET /v1/payment_intents/{id}. A publishable key needs the client secret."""
     parameters = allow(request, "client_secret")
-    intent = find(account, identifier)
+    intent = account.find(PaymentIntent, identifier)
     if request.is_of_a_page and parameters.get("client_secret") != intent.client_secret:
         raise missing("payment_intent", identifier, "intent")
     return intent.as_json()
-
-
-def find(account: Account, identifier: str, *, param: str = "intent") -> PaymentIntent:
-    if identifier not in account.all(PaymentIntent):
-        raise missing("payment_intent", identifier, param)
-    return account.all(PaymentIntent)[identifier]
 
 
 def emit_change(account: Account, intent: PaymentIntent, what: str) -> None:

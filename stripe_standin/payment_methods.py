@@ -5,14 +5,14 @@ name works any number of times. Any other PaymentMethod pays once: there are no 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from stripe_standin.account import Account
 from stripe_standin.cards import CARD_NUMBERS, TEST_CARDS, Card
-from stripe_standin.errors import ApiError, invalid, missing, missing_parameter, refused
+from stripe_standin.errors import ApiError, invalid, missing_parameter, refused
 from stripe_standin.messages import Request
-from stripe_standin.parameters import METADATA, allow, metadata_of
+from stripe_standin.parameters import allow
 
 USED_UP = (
     "The provided PaymentMethod was previously used with a PaymentIntent without Customer attachment, shared with a "
@@ -20,10 +20,19 @@ USED_UP = (
     "a PaymentMethod multiple times, you must attach it to a Customer first."
 )
 
-NO_ADDRESS: Mapping[str, None] = dict.fromkeys(("city", "country", "line1", "line2", "postal_code", "state"))
 NO_BILLING_DETAILS: Mapping[str, Any] = {
-    "address": NO_ADDRESS,
+    "address": dict.fromkeys(("city", "country", "line1", "line2", "postal_code", "state")),
     **dict.fromkeys(("email", "name", "phone", "tax_id")),
+}
+_CONSTANT = {
+    "object": "payment_method",
+    "allow_redisplay": "unspecified",
+    "billing_details": NO_BILLING_DETAILS,
+    "customer": None,
+    "customer_account": None,
+    "livemode": False,
+    "metadata": {},
+    "type": "card",
 }
 
 
@@ -31,6 +40,7 @@ NO_BILLING_DETAILS: Mapping[str, Any] = {
 class PaymentMethod:
     """A card; one that no customer has pays once."""
 
+    named: ClassVar = ("PaymentMethod", "payment_method")
     id: str
     created: int
     behaves_like: str
@@ -38,47 +48,32 @@ class PaymentMethod:
     used_up: bool = False
     is_attached: bool = False
     """To a customer, so that it pays any number of times. No request attaches it."""
-    metadata: dict[str, str] = field(default_factory=dict)
 
     @property
     def card(self) -> Card:
         return TEST_CARDS[self.behaves_like]
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "object": "payment_method",
-            "allow_redisplay": "unspecified",
-            "billing_details": {**NO_BILLING_DETAILS, "address": dict(NO_ADDRESS)},
-            "card": self._card_json(),
-            "created": self.created,
-            "customer": None,
-            "customer_account": None,
-            "livemode": False,
-            "metadata": dict(self.metadata),
-            "type": "card",
-        }
-
-    def _card_json(self) -> dict[str, Any]:
-        return {
+        card = {
             **self.card_details(),
             "display_brand": self.card.brand,
             "generated_from": None,
             "networks": {"available": [self.card.brand], "preferred": None},
             "three_d_secure_usage": {"supported": True},
         }
+        return {**_CONSTANT, "id": self.id, "card": card, "created": self.created}
 
     def card_details(self) -> dict[str, Any]:
         """The card fields that a PaymentMethod and a Charge share."""
         return {
             "brand": self.card.brand,
             "checks": dict.fromkeys(("address_line1_check", "address_postal_code_check", "cvc_check")),
-            "country": self.card.country,
+            "country": "US",
             "exp_month": 12,
             "exp_year": 2034,
-            "fingerprint": f"stand_in_{self.card.brand}_{self.card.last4}",
-            "funding": self.card.funding,
-            "last4": self.card.last4,
+            "fingerprint": f"stand_in_{self.card.brand}_{self.card.number[-4:]}",
+            "funding": "credit",
+            "last4": self.card.number[-4:],
             "regulated_status": "unregulated",
             "wallet": None,
         }
@@ -89,12 +84,10 @@ def create(account: Account, request: Request) -> dict[str, Any]:
 
     A page sends the number that its customer has typed, with a publishable key.
     """
-    parameters = allow(request, r"type|card\[(token|number|exp_month|exp_year|cvc)\]", METADATA)
+    parameters = allow(request, r"type|card\[(token|number|exp_month|exp_year|cvc)\]")
     if parameters.get("type") != "card":
         raise invalid("The stand-in supports cards only.", param="type")
-    method = new(account, _typed(parameters) if request.is_of_a_page else _tokenized(parameters))
-    method.metadata = metadata_of(parameters)
-    return method.as_json()
+    return new(account, _typed(parameters) if request.is_of_a_page else _tokenized(parameters)).as_json()
 
 
 def _typed(parameters: Mapping[str, str]) -> str:
@@ -114,21 +107,10 @@ def _tokenized(parameters: Mapping[str, str]) -> str:
     return name
 
 
-def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
-    allow(request)
-    return find(account, identifier).as_json()
-
-
 def new(account: Account, behaves_like: str) -> PaymentMethod:
     method = PaymentMethod(account.ids.new("pm"), account.now, behaves_like)
     account.all(PaymentMethod)[method.id] = method
     return method
-
-
-def find(account: Account, identifier: str) -> PaymentMethod:
-    if identifier not in account.all(PaymentMethod):
-        raise missing("PaymentMethod", identifier, "payment_method")
-    return account.all(PaymentMethod)[identifier]
 
 
 def resolve(account: Account, identifier: str) -> PaymentMethod:

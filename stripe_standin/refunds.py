@@ -7,29 +7,33 @@ Source: Stripe API reference, "Create a refund", "The Refund object"; Stripe doc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from stripe_standin import balance, payment_intents
-from stripe_standin.account import Account
-from stripe_standin.amounts import display, positive_amount
-from stripe_standin.cards import LateRefund
+from stripe_standin import balance
+from stripe_standin.account import Account, shown
+from stripe_standin.amounts import in_units, positive_amount
 from stripe_standin.charges import Charge
-from stripe_standin.charges import find as find_charge
 from stripe_standin.disputes import is_charged_back
 from stripe_standin.errors import invalid, missing, refused
 from stripe_standin.faults import Fault
 from stripe_standin.messages import Request
 from stripe_standin.parameters import METADATA, allow, metadata_of, one_of
+from stripe_standin.payment_intents import PaymentIntent
 
 _REASONS = ("duplicate", "fraudulent", "requested_by_customer")
 _REFERENCE = {"reference_status": "pending", "reference_type": "acquirer_reference_number", "type": "refund"}
-_FAILURE_REASON = "expired_or_canceled_card"
+_CONSTANT = {
+    **dict.fromkeys("customer customer_account receipt_number source_transfer_reversal transfer_reversal".split()),
+    "object": "refund",
+    "destination_details": {"card": _REFERENCE, "type": "card"},
+}
 
 
 @dataclass
 class Refund:
     """Money given back. A refund may fail even after it succeeded."""
 
+    named: ClassVar = ("refund", "id")
     id: str
     charge: Charge
     amount: int
@@ -47,29 +51,17 @@ class Refund:
         return self.status not in ("failed", "canceled")
 
     def as_json(self) -> dict[str, Any]:
-        failed = {
-            "failure_balance_transaction": balance.id_for(self.id, "_failure"),
-            "failure_reason": self.failure_reason,
-        }
+        failure = balance.id_for(self.id, "refund_failure")
+        failed = {"failure_balance_transaction": failure, "failure_reason": self.failure_reason}
         return {
-            "id": self.id,
-            "object": "refund",
-            "amount": self.amount,
+            **_CONSTANT,
+            **shown(self, ("id", "amount", "created", "reason", "status")),
             "balance_transaction": balance.id_for(self.id),
             "charge": self.charge.id,
-            "created": self.created,
             "currency": self.charge.currency,
-            "customer": None,
-            "customer_account": None,
-            "destination_details": {"card": dict(_REFERENCE), "type": "card"},
             "metadata": dict(self.metadata),
             "payment_intent": self.charge.payment_intent,
             "payment_method": self.charge.method.id,
-            "reason": self.reason,
-            "receipt_number": None,
-            "source_transfer_reversal": None,
-            "status": self.status,
-            "transfer_reversal": None,
             **(failed if self.failure_reason else {}),
             **({"pending_reason": self.pending_reason} if self.pending_reason else {}),
         }
@@ -77,13 +69,12 @@ class Refund:
 
 def create(account: Account, request: Request, *, outcome: Fault | None = None) -> dict[str, Any]:
     """POST /v1/refunds: a part of the charge, or all that is not refunded yet."""
-    parameters = allow(request, "payment_intent|charge|amount|reason", METADATA)
+    parameters = allow(request, "payment_intent|amount|reason", METADATA)
     reason, metadata = one_of(parameters, "reason", _REASONS), metadata_of(parameters)
     requested = positive_amount(parameters) if "amount" in parameters else None
     charge = _charge_to_refund(account, parameters)
     if outcome is Fault.BALANCE_TOO_LOW:
         raise refused("You do not have enough funds in your Stripe account.", code="balance_insufficient")
-    is_late = outcome is Fault.REFUND_PENDING or charge.method.card.late_refund is LateRefund.SUCCEEDS
     refund = Refund(
         id=account.ids.new("re"),
         charge=charge,
@@ -91,29 +82,10 @@ def create(account: Account, request: Request, *, outcome: Fault | None = None) 
         created=account.now,
         metadata=metadata,
         reason=reason,
-        status="pending" if is_late else "succeeded",
+        status="pending" if outcome is Fault.REFUND_PENDING else "succeeded",
     )
     _apply(account, refund)
     return refund.as_json()
-
-
-def retrieve(account: Account, request: Request, identifier: str) -> dict[str, Any]:
-    allow(request)
-    return find(account, identifier).as_json()
-
-
-def find(account: Account, identifier: str) -> Refund:
-    if identifier not in account.all(Refund):
-        raise missing("refund", identifier, "id")
-    return account.all(Refund)[identifier]
-
-
-def succeed(account: Account, refund: Refund) -> Refund:
-    """Let a pending refund succeed. In any other status, do nothing."""
-    if refund.status == "pending":
-        refund.status = "succeeded"
-        _emit_update(account, refund, {"status": "pending"})
-    return refund
 
 
 def hold(account: Account, refund: Refund, reason: str | None) -> None:
@@ -123,17 +95,16 @@ def hold(account: Account, refund: Refund, reason: str | None) -> None:
     _emit_update(account, refund, before)
 
 
-def fail(account: Account, refund: Refund, reason: str = _FAILURE_REASON) -> Refund:
+def fail(account: Account, refund: Refund, reason: str = "expired_or_canceled_card") -> None:
     """Let a refund fail, even after it succeeded. Its amount can be refunded again."""
     if refund.status == "failed":
-        return refund
+        return
     before = {"failure_balance_transaction": None, "failure_reason": None, "status": refund.status}
     refund.status, refund.failure_reason = "failed", reason
     refund.charge.amount_refunded -= refund.amount
-    balance.book_refund_failure(account, refund.id, refund.amount, refund.charge.currency)
+    balance.book(account, "refund_failure", refund.id, refund.amount, refund.charge.currency)
     _emit_update(account, refund, before)
     account.emit("refund.failed", refund.as_json())
-    return refund
 
 
 def _apply(account: Account, refund: Refund) -> None:
@@ -141,29 +112,22 @@ def _apply(account: Account, refund: Refund) -> None:
     before = {"amount_refunded": charge.amount_refunded, "refunded": False}
     account.all(Refund)[refund.id] = refund
     charge.amount_refunded += refund.amount
-    balance.book_refund(account, refund.id, refund.amount, charge.currency)
+    balance.book(account, "refund", refund.id, -refund.amount, charge.currency)
     account.emit("refund.created", refund.as_json())
     account.emit("charge.refunded", charge.as_json(), before)
-    later = {LateRefund.SUCCEEDS: succeed, LateRefund.FAILS: fail}
-    if charge.method.card.late_refund is not None:
+    if charge.method.card.refund_fails:
         due = account.clock() + account.behavior.late_refund_seconds
-        account.schedule.add(due, partial(later[charge.method.card.late_refund], account, refund))
+        account.schedule.add(due, partial(fail, account, refund))
 
 
 def _charge_to_refund(account: Account, parameters: Mapping[str, str]) -> Charge:
-    if "payment_intent" in parameters:
-        intent = payment_intents.find(account, parameters["payment_intent"], param="payment_intent")
-        charge = account.all(Charge).get(intent.latest_charge or "")
-        if charge is None or not charge.succeeded:
-            raise refused(f"This PaymentIntent ({intent.id}) does not have a successful charge to refund.")
-        if parameters.get("charge", charge.id) != charge.id:
-            raise refused("The charge does not belong to this PaymentIntent.", param="charge")
-        return charge
-    if "charge" not in parameters:
-        raise invalid("One of the following params should be provided for this request: payment_intent or charge.")
-    charge = find_charge(account, parameters["charge"])
-    if not charge.succeeded:
-        raise refused("This charge failed. There is nothing to refund.", param="charge")
+    if "payment_intent" not in parameters:
+        raise invalid("Missing required param: payment_intent.", param="payment_intent", code="parameter_missing")
+    if (intent := account.all(PaymentIntent).get(parameters["payment_intent"])) is None:
+        raise missing("payment_intent", parameters["payment_intent"], "payment_intent")
+    charge = account.all(Charge).get(intent.latest_charge or "")
+    if charge is None or not charge.succeeded:
+        raise refused(f"This PaymentIntent ({intent.id}) does not have a successful charge to refund.")
     return charge
 
 
@@ -176,8 +140,8 @@ def _amount_to_refund(account: Account, charge: Charge, requested: int | None) -
         raise error(f"Charge {charge.id} has already been refunded.", code="charge_already_refunded")
     if requested is not None and requested > left:
         raise error(
-            f"Refund amount ({display(requested, charge.currency)}) is greater than unrefunded amount on charge "
-            f"({display(left, charge.currency)})",
+            f"Refund amount ({in_units(requested, charge.currency)}) is greater than unrefunded amount on charge "
+            f"({in_units(left, charge.currency)})",
             param="amount",
         )
     return requested or left

@@ -3,7 +3,6 @@
 import base64
 import binascii
 import json
-import random
 import re
 import socket
 import threading
@@ -28,9 +27,10 @@ from stripe_standin.webhook_endpoints import WebhookEndpoint, signature
 ADMIN_PREFIX = "/_standin/"
 _BROWSER = Path(__file__).with_name("browser")
 _BROWSER_FILES = {
-    "/stripe.js": (_BROWSER / "stripe.js", "text/javascript"),
-    **{f"/stripe_js/{name}.html": (_BROWSER / f"{name}.html", "text/html") for name in ("card", "challenge")},
-    "/stripe_js/frame.js": (_BROWSER / "frame.js", "text/javascript"),
+    "/stripe.js": ("stripe.js", "text/javascript"),
+    "/stripe_js/frame.js": ("frame.js", "text/javascript"),
+    "/stripe_js/card.html": ("card.html", "text/html"),
+    "/stripe_js/challenge.html": ("challenge.html", "text/html"),
 }
 """A stub of Stripe.js, and what it shows in frames."""
 _TRICKLE_SECONDS = 0.5
@@ -48,21 +48,16 @@ class StandIn(ThreadingHTTPServer):
     request_queue_size = 512
 
     def __init__(self, host: str, port: int, *, seed: int = 0) -> None:
-        self.lock = threading.Lock()
-        self.stopping = threading.Event()
+        self.lock, self.stopping = threading.Lock(), threading.Event()
         self.clock: Callable[[], float] = time.time
-        self.clock_offset_seconds = 0.0
         self.latency_seconds = 0.0
-        self.latency_max_seconds: float | None = None
-        """If it is more than the latency, each request takes a time between the two."""
-        self._chance = random.Random(seed)
         self.webhook_url: str | None = None
         self.webhook_secret = "whsec_local"
         self.webhooks_by_themselves = False
         """Whether events are delivered as they happen; otherwise the admin API delivers them."""
         self.seed = seed
         self.hosts = {host, "localhost", "127.0.0.1"}
-        """By which names a request may call this server."""
+        """The names by which a request may call this server."""
         self.reset()
         super().__init__((host, port), _Handler)
 
@@ -76,14 +71,8 @@ class StandIn(ThreadingHTTPServer):
     def reset(self) -> None:
         """Delete all state: objects, keys, faults, counts, the clock's offset."""
         self.clock_offset_seconds = 0.0
-        self.engine = StripeEngine(self.now, seed=self.seed)
-        self.faults = FaultPlan()
+        self.engine, self.faults = StripeEngine(self.now, seed=self.seed), FaultPlan()
         self.counts: Counter[str] = Counter()
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self.shutdown()
-        self.server_close()
 
     # ------------------------------------------------------------ one request of Stripe's API
 
@@ -93,54 +82,43 @@ class StandIn(ThreadingHTTPServer):
             # After a reset, this request still charges into the old engine, not into the next test's ledger.
             engine = self.engine
             request, headers = engine.identify(request)
-            self.counts["requests"] += 1
-            self.counts[f"{request.method} {request.path if request.method == 'POST' else '*'}"] += 1
+            self.counts.update(("requests", f"{request.method} {request.path}"))
         response = self._respond(engine, request, connection)
         with self.lock:
-            self.counts[f"status_{response.status}"] += 1
-            self.counts["replays"] += bool(response.headers.get("Idempotent-Replayed"))
+            self.counts["replays"] += "Idempotent-Replayed" in response.headers
         return replace(response, headers={**headers, **response.headers})
 
     def _respond(self, engine: StripeEngine, request: Request, connection: "_Handler") -> Response:
         with self.lock:
-            faults = self.faults
-            created_with = engine.created_with(request)
+            faults, created_with = self.faults, engine.created_with(request)
             rule = faults.find(request, before_execution=True, created_with=created_with)
-        if rule is not None:
-            return self._fail_before_execution(rule)
-        with self.lock:
+            if rule is not None and rule.error_response is None:
+                raise ConnectionClosed
+            if rule is not None and rule.error_response is not None:
+                return rule.error_response
             ticket = engine.begin(request)
             if isinstance(ticket, Response):
                 return ticket
             rule = faults.find(request, before_execution=False, created_with=created_with)
-        # Executed midway, and answered when the latency is over, however long executing has taken.
-        begun_at, seconds = time.monotonic(), self._latency()
-        self.stopping.wait(seconds / 2)
+        # Executed midway: a client that is killed while it waits may have charged or not.
+        self.stopping.wait(self.latency_seconds / 2)
         response = self._executed(engine, ticket, rule, connection)
-        self.stopping.wait(begun_at + seconds - time.monotonic())
+        self.stopping.wait(self.latency_seconds / 2)
         return response
 
     def _executed(
         self, engine: StripeEngine, ticket: Ticket, rule: FaultRule | None, connection: "_Handler"
     ) -> Response:
-        if rule is not None and rule.kind is Fault.LATENCY:
-            self.stopping.wait(rule.seconds)
+        kind, seconds = (rule.kind, rule.seconds) if rule else (None, 0)
+        if kind is Fault.LATENCY:
+            self.stopping.wait(seconds)
         with self.lock:
             response = engine.carry_out(ticket, rule)
-        if rule is not None and rule.kind is Fault.DROP_AFTER:
-            raise ConnectionClosed
-        if rule is not None and rule.kind is Fault.HANG_AFTER:
-            connection.trickle(rule.seconds)
+        if kind is Fault.HANG_AFTER:
+            connection.trickle(seconds)
+        if kind in (Fault.DROP_AFTER, Fault.HANG_AFTER):
             raise ConnectionClosed
         return response
-
-    def _latency(self) -> float:
-        return self._chance.uniform(self.latency_seconds, max(self.latency_seconds, self.latency_max_seconds or 0))
-
-    def _fail_before_execution(self, rule: FaultRule) -> Response:
-        if rule.error_response is not None:
-            return rule.error_response.as_response()
-        raise ConnectionClosed
 
     # ------------------------------------------------------------ the admin API
 
@@ -148,13 +126,14 @@ class StandIn(ThreadingHTTPServer):
         """Process one request under /_standin/ (see README.md)."""
         with self.lock:
             self.engine.run_due()
-            result = admin_endpoints.handle_admin_request(self, method, path, body)
-            # The request may have moved the clock.
-            self.engine.run_due()
+            if path != "webhooks/deliver":
+                result = admin_endpoints.handle_admin_request(self, method, path, body)
+                # The request may have moved the clock.
+                self.engine.run_due()
+                return result
             events = list(self.engine.account.events)
-        if isinstance(result, admin_endpoints.DeliverWebhooks):
-            return self._deliver_webhooks(events, result.order)
-        return result
+        # Without the lock: the receiver may call this stand-in.
+        return self._deliver_webhooks(events, body.get("order"))
 
     def _deliver_webhooks(self, events: list[dict[str, Any]], order: Sequence[int] | None) -> dict[str, Any]:
         """Send events, each delivery with a new signature. `order` lists indexes, in any order, with duplicates."""
@@ -202,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
         return cast(StandIn, self.server)
 
     def parse_request(self) -> bool:
-        """Refuse a page of another site, which is in the browser of whoever runs this, on the same machine.
+        """Refuse a page of another site, which runs in the developer's browser on the same machine.
 
         DNS rebinding sends the site's own name as the Host, never an address. A form, or fetch without CORS, sends its
         Origin.
@@ -224,43 +203,44 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         try:
             if url.path in _BROWSER_FILES:
-                self._send_file(*_BROWSER_FILES[url.path])
+                name, content_type = _BROWSER_FILES[url.path]
+                content_type = f"{content_type}; charset=utf-8"
+                self._send(200, (_BROWSER / name).read_bytes(), {"Content-Type": content_type})
             elif url.path.startswith(ADMIN_PREFIX):
-                self._respond_to_admin(url.path.removeprefix(ADMIN_PREFIX), body)
+                self._write(self._respond_to_admin(url.path.removeprefix(ADMIN_PREFIX), body))
             else:
-                self._respond_to_client(url.path, parse_form(body or url.query))
+                self._write(self.standin.serve(self._request(url.path, parse_form(body or url.query)), self))
         except ConnectionClosed:
-            self._drop()
+            self.close_connection = True
+            # The client sees the connection close instead of a response.
+            self.connection.shutdown(socket.SHUT_RDWR)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
     do_GET = do_POST = do_DELETE = _handle  # http.server requires these names.
 
-    def _respond_to_client(self, path: str, parameters: dict[str, str]) -> None:
-        request = Request(
+    def _request(self, path: str, parameters: dict[str, str]) -> Request:
+        return Request(
             method=self.command,
             path=path,
             parameters=parameters,
             api_key=api_key_of(self.headers.get("Authorization", "")),
             idempotency_key=self.headers.get("Idempotency-Key"),
             version=self.headers.get("Stripe-Version"),
+            account=self.headers.get("Stripe-Account"),
         )
-        response = self.standin.serve(request, self)
-        self._write(response.status, response.body, dict(response.headers))
 
-    def _respond_to_admin(self, path: str, body: str) -> None:
+    def _respond_to_admin(self, path: str, body: str) -> Response:
         try:
-            self._write(200, self.standin.handle_admin_request(self.command, path, json.loads(body or "{}")), {})
+            return Response(200, self.standin.handle_admin_request(self.command, path, json.loads(body or "{}")))
         except ApiError as error:
-            self._write(error.status, error.body, {})
+            return Response(error.status, error.body)
         except (KeyError, TypeError, ValueError) as wrong:
-            self._write(400, invalid(f"The admin request is invalid: {wrong!r}").body, {})
+            return Response(400, invalid(f"The admin request is invalid: {wrong!r}").body)
 
-    def _send_file(self, path: Path, content_type: str) -> None:
-        self._send(200, path.read_bytes(), {"Content-Type": f"{content_type}; charset=utf-8"})
-
-    def _write(self, status: int, body: Any, headers: dict[str, str]) -> None:
-        self._send(status, json.dumps(body).encode(), {**headers, "Content-Type": "application/json"})
+    def _write(self, response: Response) -> None:
+        headers = {**response.headers, "Content-Type": "application/json"}
+        self._send(response.status, json.dumps(response.body).encode(), headers)
 
     def _send(self, status: int, payload: bytes, headers: dict[str, str]) -> None:
         self.send_response_only(status)  # The engine gives the Date, by its own clock.
@@ -277,11 +257,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b".")
             self.wfile.flush()
 
-    def _drop(self) -> None:
-        self.close_connection = True
-        # The client sees the connection close instead of a response.
-        self.connection.shutdown(socket.SHUT_RDWR)
-
     def log_message(self, format: str, *args: Any) -> None:  # The parameter names of the overridden method.
         """Log nothing: the ledger has the counts."""
 
@@ -289,14 +264,10 @@ class _Handler(BaseHTTPRequestHandler):
 def api_key_of(authorization: str) -> str | None:
     """The API key of `Bearer sk_test_x`, or of `Basic` with the key as the user name: `curl -u sk_test_x:`."""
     kind, _, value = authorization.partition(" ")
-    if kind == "Bearer":
-        return value
-    if kind != "Basic":
-        return None
-    try:
-        return base64.b64decode(value, validate=True).decode().partition(":")[0]
-    except (binascii.Error, UnicodeDecodeError):
-        return None
+    if kind == "Basic":
+        with suppress(binascii.Error, UnicodeDecodeError):
+            return base64.b64decode(value, validate=True).decode().partition(":")[0]
+    return value if kind == "Bearer" else None
 
 
 def parse_form(encoded: str) -> dict[str, str]:
@@ -323,6 +294,8 @@ def running_standin(host: str = "127.0.0.1", port: int = 0, *, seed: int = 0) ->
     try:
         yield standin
     finally:
-        standin.stop()
+        standin.stopping.set()
+        standin.shutdown()
+        standin.server_close()
         for thread in threads:
             thread.join()

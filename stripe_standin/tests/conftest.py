@@ -1,21 +1,26 @@
-"""A new stand-in for each test, with Stripe's client and the admin client."""
+"""A new Stripe for each test, in process or over HTTP."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import stripe
+import stripe as sdk
 
-from stripe_standin.server import running_standin
-from stripe_standin.tests.standin_account import Account
+from stripe_standin.server import StandIn, running_standin
+from stripe_standin.tests.support import Stripe
 from stripe_standin.tests.typescript import TypeScript, require_node
 
 
 @pytest.fixture
-def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
-    monkeypatch.setattr(stripe, "enable_telemetry", False)
+def stripe() -> Stripe:
+    return Stripe()
+
+
+@pytest.fixture
+def standin(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    monkeypatch.setattr(sdk, "enable_telemetry", False)
     with running_standin() as standin:
-        yield Account(standin)
+        yield standin
 
 
 @pytest.fixture

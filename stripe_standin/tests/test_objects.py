@@ -1,4 +1,4 @@
-"""The stand-in's objects have Stripe's official types, of the pinned API version.
+"""The stand-in's objects, and the stub of Stripe.js, have Stripe's official types of the pinned API version.
 
 The test writes each object as a TypeScript literal of its official type and compiles it. The compiler refuses an
 unknown field, a value of another type and a missing required field.
@@ -6,8 +6,8 @@ unknown field, a value of another type and a missing required field.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,126 +15,83 @@ import stripe
 
 from stripe_standin import attempts, disputes, refunds
 from stripe_standin.account import API_VERSION
-from stripe_standin.engine import StripeEngine
+from stripe_standin.cards import TEST_CARDS
 from stripe_standin.faults import Fault, FaultRule
-from stripe_standin.messages import Request
-from stripe_standin.payment_intents import PaymentIntent
+from stripe_standin.messages import Response
+from stripe_standin.refunds import Refund
+from stripe_standin.tests.support import ASKS, CREATE, VISA, Stripe
 from stripe_standin.tests.typescript import NODE_MODULES, TypeScript
+from stripe_standin.webhook_endpoints import EVENT_TYPES
 
-CREATE = {"amount": "1099", "currency": "eur", "allowed_payment_method_types[0]": "card", "metadata[order_id]": "ord_1"}
-CARDS = (
-    "pm_card_visa",
-    "pm_card_chargeDeclined",
-    "pm_card_chargeDeclinedExpiredCard",
-    "pm_card_chargeDeclinedIncorrectCvc",
-    "pm_card_radarBlock",
-    "pm_card_threeDSecure2Required",
-    "pm_card_createDispute",
-    "pm_card_refundFail",
-    "pm_card_pendingRefund",
-)
+Recorded = list[tuple[str, Mapping[str, Any]]]
+"""Objects, with the names of their official types."""
+TYPES = {
+    "payment_intent": "PaymentIntent",
+    "payment_method": "PaymentMethod",
+    "charge": "Charge",
+    "refund": "Refund",
+    "dispute": "Dispute",
+    "balance_transaction": "BalanceTransaction",
+    "webhook_endpoint": "WebhookEndpoint",
+}
 
 
-class Recorder:
-    """Sends every kind of request to the stand-in, and records each object with the name of its official type."""
+class Recorder(Stripe):
+    """Records the body of each response."""
 
     def __init__(self) -> None:
-        self.engine = StripeEngine(lambda: 1_800_000_000.0)
-        self.recorded: list[tuple[str, Mapping[str, Any]]] = []
-        self._keys = count()
+        super().__init__()
+        self.recorded: Recorded = []
 
-    @property
-    def account(self) -> Any:
-        return self.engine.account
+    def post(self, path: str, given: Mapping[str, str] | None = None, key: str | None = None, **more: Any) -> Response:
+        response = super().post(path, given, key, **more)
+        if error := response.body.get("error"):
+            self.recorded.append(("StripeRawError", error))
+        else:
+            self.recorded.append((TYPES[response.body["object"]], response.body))
+        return response
 
-    def send(self, type_: str, method: str, path: str, parameters: Mapping[str, str] | None = None) -> dict[str, Any]:
-        key = f"key-{next(self._keys)}" if method == "POST" else None
-        request, _ = self.engine.identify(Request(method, f"/v1/{path}", parameters or {}, "sk_test_x", key))
-        response = self.engine.respond(request)
-        body = response.body
-        self.recorded.append((type_, body) if response.status == 200 else ("StripeRawError", body["error"]))
-        return body
 
-    def pay(self, card: str, *, confirm: bool = True) -> str:
-        intent = self.send("PaymentIntent", "POST", "payment_intents", CREATE)["id"]
-        if confirm:
-            self.send("PaymentIntent", "POST", f"payment_intents/{intent}/confirm", {"payment_method": card})
-        return str(intent)
-
-    def record(self) -> list[tuple[str, Mapping[str, Any]]]:
-        intents = {card: self.pay(card) for card in CARDS}
-        self._record_refunds(intents)
-        self._record_other_statuses(intents)
-        self._record_errors(intents)
-        self._record_lists()
-        for event in self.account.events:
-            self.recorded.append((_event_type(event["type"]), _without_nulls(event)))
-        return self.recorded
-
-    def _record_refunds(self, intents: Mapping[str, str]) -> None:
-        for card in ("pm_card_visa", "pm_card_refundFail", "pm_card_pendingRefund"):
-            parameters = {"payment_intent": intents[card], "amount": "99", "reason": "duplicate"}
-            self.send("Refund", "POST", "refunds", parameters)
-        self.engine.run_scheduled()
-        refunds.succeed(self.account, next(iter(self.account.all(refunds.Refund).values())))
-
-    def _record_other_statuses(self, intents: Mapping[str, str]) -> None:
-        attempts.authenticate(
-            self.account, self.account.all(PaymentIntent)[intents["pm_card_threeDSecure2Required"]], succeed=False
-        )
-        unconfirmed = self.pay("", confirm=False)
-        reason = {"cancellation_reason": "requested_by_customer"}
-        self.send("PaymentIntent", "POST", f"payment_intents/{unconfirmed}/cancel", reason)
-        for succeed in (True, False):
-            request = Request("POST", "/v1/payment_intents", {**CREATE, "payment_method": "pm_card_visa"}, "sk_test_x")
-            intent = self.engine.respond(request).body["id"]
-            ticket = self.engine.begin(Request("POST", f"/v1/payment_intents/{intent}/confirm", {}, "sk_test_x"))
-            self.recorded.append(("PaymentIntent", self.engine.execute(ticket, Fault.STAYS_PROCESSING)[0].body))  # type: ignore[arg-type]
-            attempts.finish_processing(self.account, self.account.all(PaymentIntent)[intent], succeed=succeed)
-        dispute = next(iter(self.account.all(disputes.Dispute).values()))
-        self.recorded.append(("Dispute", dispute.as_json()))
-        disputes.close_dispute(self.account, dispute, "lost")
-        disputed = self.pay("pm_card_createDispute")
-        won = next(
-            each for each in self.account.all(disputes.Dispute).values() if each.charge.payment_intent == disputed
-        )
-        disputes.close_dispute(self.account, won, "won")
-
-    def _record_errors(self, intents: Mapping[str, str]) -> None:
-        paid = intents["pm_card_visa"]
-        self.send("", "GET", "payment_intents/pi_unknown")
-        self.send("", "POST", f"payment_intents/{paid}/confirm", {"payment_method": "pm_card_visa"})
-        self.send("", "POST", "payment_intents", {**CREATE, "color": "red"})
-        self.send("", "POST", "payment_intents", {**CREATE, "amount": "1"})
-        for kind in Fault:
-            error = FaultRule(kind).error_response
-            if error is not None:
-                self.recorded.append(("StripeRawError", error.as_response().body["error"]))
-
-    def _record_lists(self) -> None:
-        method = self.send("PaymentMethod", "POST", "payment_methods", {"type": "card", "card[token]": "tok_visa"})[
-            "id"
-        ]
-        self.send("PaymentMethod", "GET", f"payment_methods/{method}")
-        lists = {
-            **{"payment_intents": "PaymentIntent", "refunds": "Refund", "charges": "Charge", "disputes": "Dispute"},
-            "balance_transactions": "BalanceTransaction",
-        }
-        for path, type_ in lists.items():
-            self.send(f"ApiList<Stripe.{type_}>", "GET", path, {"limit": "100"})
-        expanded = {"limit": "100", "expand[0]": "data.latest_charge", "expand[1]": "data.payment_method"}
-        self.send("ApiList<Stripe.PaymentIntent>", "GET", "payment_intents", expanded)
-        sources = {"limit": "100", "expand[0]": "data.source"}
-        booked = self.send("ApiList<Stripe.BalanceTransaction>", "GET", "balance_transactions", sources)["data"]
-        self.send("BalanceTransaction", "GET", f"balance_transactions/{booked[0]['id']}")
-        self._record_webhook_endpoints()
-
-    def _record_webhook_endpoints(self) -> None:
-        parameters = {"url": "https://shop.example/stripe/events", "enabled_events[0]": "charge.refunded"}
-        made = self.send("WebhookEndpoint", "POST", "webhook_endpoints", parameters)
-        self.send("WebhookEndpoint", "POST", f"webhook_endpoints/{made['id']}", {"disabled": "true"})
-        self.send("ApiList<Stripe.WebhookEndpoint>", "GET", "webhook_endpoints", {"limit": "100"})
-        self.send("DeletedWebhookEndpoint", "DELETE", f"webhook_endpoints/{made['id']}")
+def record() -> Recorded:
+    """Every kind of object, in every status, and every event."""
+    stripe = Recorder()
+    account = stripe.account
+    intents = {card: stripe.paid(card) for card in TEST_CARDS}
+    for card in (VISA, "pm_card_refundFail"):
+        stripe.post("refunds", {"payment_intent": intents[card], "amount": "99", "reason": "duplicate"})
+    refunds.hold(account, next(iter(account.all(Refund).values())), "insufficient_funds")
+    stripe.time += 601
+    attempts.authenticate(account, stripe.intent(intents[ASKS]), succeed=False)
+    stripe.created(payment_method=VISA)
+    stripe.post(f"payment_intents/{stripe.created()}/cancel", {"cancellation_reason": "requested_by_customer"})
+    for succeed in (True, False):
+        processing = stripe.intent(stripe.processing())
+        stripe.recorded.append(("PaymentIntent", processing.as_json()))
+        attempts.finish_processing(account, processing, succeed=succeed)
+    for status in ("lost", "won"):
+        stripe.paid("pm_card_createDispute")
+        disputes.change_status(account, list(account.all(disputes.Dispute).values())[-1], status)
+    stripe.confirm(intents[VISA])
+    stripe.confirm("pi_unknown")
+    stripe.post("payment_intents", {**CREATE, "color": "red"})
+    stripe.post("payment_methods", {"type": "card", "card[token]": "tok_visa"})
+    endpoint = {"url": "https://shop.example/stripe/events", "enabled_events[0]": "charge.refunded"}
+    path = f"webhook_endpoints/{stripe.post('webhook_endpoints', endpoint).body['id']}"
+    stripe.post(path, {"disabled": "true"})
+    for listed in ("payment_intents", "refunds", "charges", "disputes", "balance_transactions", "webhook_endpoints"):
+        expand = {"payment_intents": "data.latest_charge", "balance_transactions": "data.source"}.get(listed)
+        given = {"limit": "100", **({"expand[0]": expand} if expand else {})}
+        body = stripe.get(listed, given).body
+        stripe.recorded.append((f"ApiList<Stripe.{TYPES[listed.removesuffix('s')]}>", body))
+    deleted = stripe.engine.respond(stripe.request("DELETE", path)).body
+    errors = [response for kind in Fault if (response := FaultRule(kind).error_response)]
+    stripe.recorded += [
+        ("DeletedWebhookEndpoint", deleted),
+        *(("StripeRawError", each.body["error"]) for each in errors),
+        *((_event_type(event["type"]), _without_nulls(event)) for event in account.events),
+        *((TYPES[each["object"]], each) for event in account.events for each in [event["data"]["object"]]),
+    ]
+    return stripe.recorded
 
 
 def _event_type(type_: str) -> str:
@@ -151,86 +108,51 @@ def _without_nulls(event: dict[str, Any]) -> dict[str, Any]:
     return {**event, "data": {**event["data"], "previous_attributes": known}}
 
 
-def _flat(objects: list[tuple[str, Mapping[str, Any]]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for type_, object_ in objects:
-        yield type_, object_
-        data = object_.get("data")
-        nested = data if isinstance(data, list) else [data["object"]] if isinstance(data, dict) else []
-        yield from ((type_, each) for each in nested)
+RECORDED = record()
 
 
-def _values_of(kind: str | None, field: str) -> set[str]:
-    """All recorded values of a field of one kind of object; None means errors."""
-    objects = [each for type_, each in _flat(Recorder().record()) if kind or type_ == "StripeRawError"]
-    return {each[field] for each in objects if each.get(field) and each.get("object") == kind}
+def values_of(type_: str, field: str) -> set[str]:
+    return {each[field] for name, each in RECORDED if name == type_ and each.get(field)}
 
 
-@pytest.fixture(scope="module")
-def recorded() -> list[tuple[str, Mapping[str, Any]]]:
-    return Recorder().record()
-
-
-def compile_errors(typescript: TypeScript, objects: list[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """The errors of the objects, each a literal of its type."""
-    lines = [f"export const _{n}: Stripe.{type_} = {json.dumps(each)};" for n, (type_, each) in enumerate(objects)]
-    literals = typescript.folder / "objects.ts"
-    literals.write_text("\n".join(["import type Stripe from 'stripe';", *lines]))
-    options = {"target": "es2022", "module": "nodenext", "moduleResolution": "nodenext"}
-    return typescript.errors(literals, types_of="stripe/cjs/stripe.cjs.node.d.ts", **options)
-
-
-def test_the_types_are_of_the_pinned_api_version(typescript: TypeScript) -> None:
+@pytest.mark.usefixtures("typescript")
+def test_the_types_are_of_the_pinned_api_version() -> None:
     """stripe-python, the npm package and the stand-in have the same API version."""
-    pinned = json.loads((NODE_MODULES / "stripe/package.json").read_text())["version"]
-    source = (NODE_MODULES / "stripe/cjs/apiVersion.js").read_text()
-    assert API_VERSION in source, pinned
+    assert API_VERSION in (NODE_MODULES / "stripe/cjs/apiVersion.js").read_text()
     assert stripe.api_version == API_VERSION
 
 
-def test_every_object_has_its_official_type(
-    typescript: TypeScript, recorded: list[tuple[str, Mapping[str, Any]]]
-) -> None:
+def test_every_object_has_its_official_type(typescript: TypeScript) -> None:
     """No unknown field, no wrong type, no missing required field, without exceptions."""
-    assert compile_errors(typescript, recorded) == []
+    lines = [f"export const _{n}: Stripe.{type_} = {json.dumps(each)};" for n, (type_, each) in enumerate(RECORDED)]
+    literals = typescript.folder / "objects.ts"
+    literals.write_text("\n".join(["import type Stripe from 'stripe';", *lines]))
+    options = {"target": "es2022", "module": "nodenext", "moduleResolution": "nodenext"}
+    assert typescript.errors(literals, types_of="stripe/cjs/stripe.cjs.node.d.ts", **options) == []
 
 
-def test_every_status_and_event_type_is_recorded(recorded: list[tuple[str, Mapping[str, Any]]]) -> None:
-    """Each status of each object, and each event type: the tests above cover all of them."""
-    statuses = {(each.get("object"), each.get("status")) for _, each in _flat(recorded)}
-    expected: dict[str, Sequence[str | None]] = {
-        "payment_intent": (
-            "requires_payment_method requires_action processing succeeded canceled requires_confirmation".split()
-        ),
-        "charge": ["succeeded", "failed", "pending"],
-        "refund": ["succeeded", "pending", "failed"],
-        "dispute": ["needs_response", "lost", "won"],
-        "payment_method": [None],
-    }
-    assert statuses >= {(name, status) for name, wanted in expected.items() for status in wanted}
-    events = {each["type"] for _, each in recorded if each.get("object") == "event"}
-    assert events >= {
-        *(f"payment_intent.{what}" for what in "created succeeded payment_failed requires_action canceled".split()),
-        *(f"charge.{what}" for what in "succeeded failed pending refunded dispute.created dispute.closed".split()),
-        *(f"refund.{what}" for what in "created updated failed".split()),
-        "payment_intent.processing",
-    }
+def test_the_stub_of_stripe_js_compiles_strictly(typescript: TypeScript) -> None:
+    """A call, an option or a result that Stripe.js does not have does not compile."""
+    scripts = sorted((Path(__file__).parents[1] / "browser").glob("*.js"))
+    assert typescript.errors_of_scripts(*scripts, strict=True) == []
 
 
+@pytest.mark.usefixtures("typescript")
 @pytest.mark.parametrize(
     ("resource", "type_", "values"),
     [
-        ("PaymentIntents", "Status", _values_of("payment_intent", "status")),
-        ("PaymentIntents", "CancellationReason", _values_of("payment_intent", "cancellation_reason")),
-        ("PaymentIntents", "Code", _values_of(None, "code")),
-        ("Charges", "Status", _values_of("charge", "status")),
-        ("Disputes", "Status", _values_of("dispute", "status")),
-        ("BalanceTransactions", "Type", _values_of("balance_transaction", "type")),
+        ("PaymentIntents", "Status", values_of("PaymentIntent", "status")),
+        ("PaymentIntents", "CancellationReason", values_of("PaymentIntent", "cancellation_reason")),
+        ("PaymentIntents", "Code", values_of("StripeRawError", "code")),
+        ("Charges", "Status", values_of("Charge", "status")),
+        ("Disputes", "Status", values_of("Dispute", "status")),
+        ("BalanceTransactions", "Type", {"charge", "refund", "refund_failure", "adjustment"}),
+        ("WebhookEndpoints", "EnabledEvent", EVENT_TYPES),
     ],
 )
-def test_enum_values_are_stripes(typescript: TypeScript, resource: str, type_: str, values: set[str]) -> None:
-    """Statuses, reasons and error codes: the types allow any string, so their declarations are read."""
+def test_enum_values_are_stripes(resource: str, type_: str, values: set[str]) -> None:
+    """Statuses, reasons, codes and event types: the types allow any string, so their declarations are read."""
     source = (NODE_MODULES / f"stripe/cjs/resources/{resource}.d.ts").read_text()
     # Nested objects have types of the same name.
     unions = re.findall(rf"^ +type {type_} = ([^;]*);", source, re.MULTILINE)
-    assert values
-    assert any(values <= set(re.findall(r"'(\w+)'", union)) for union in unions), values
+    assert any(values <= set(re.findall(r"'([\w.]+)'", union)) for union in unions), values

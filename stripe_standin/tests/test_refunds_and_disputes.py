@@ -1,98 +1,111 @@
-"""Refunds that succeed, stay pending or fail; disputes."""
-
-from typing import Any
+"""Refunds that succeed, stay pending or fail; disputes; and the balance transaction of each movement."""
 
 import pytest
-import stripe
 
-from stripe_standin.tests.standin_account import Account
+from stripe_standin import disputes, refunds
+from stripe_standin.charges import Charge
+from stripe_standin.faults import Fault, FaultRule
+from stripe_standin.messages import Response
+from stripe_standin.refunds import Refund
+from stripe_standin.tests.support import VISA, Stripe, short
 
-
-def paid(account: Account, card: str = "pm_card_visa") -> stripe.PaymentIntent:
-    return account.confirm(account.create().id, card)
-
-
-def create_refund(account: Account, intent: stripe.PaymentIntent, **parameters: Any) -> stripe.Refund:
-    given: Any = {"payment_intent": intent.id, **parameters}
-    return account.client.v1.refunds.create(given)
+UPDATED = ["charge.refund.updated", "refund.updated"]
 
 
-def last_events(account: Account, number: int) -> list[tuple[str, dict[str, Any]]]:
-    return [(event["type"], event["data"]["object"]) for event in account.admin.events()[-number:]]
+def refund(stripe: Stripe, intent: str, key: str | None = None, **given: str) -> Response:
+    return stripe.post("refunds", {"payment_intent": intent, **given}, key)
 
 
-def test_a_refund_emits_two_events(account: Account) -> None:
-    """`refund.created` with the Refund; `charge.refunded` with the Charge and the PaymentIntent's metadata."""
-    intent = paid(account)
-    refund = create_refund(account, intent, amount=99, reason="requested_by_customer", metadata={"refund_id": "rfd_1"})
-    (created, its_refund), (refunded, charge) = last_events(account, 2)
-    assert (created, refunded) == ("refund.created", "charge.refunded")
-    assert (its_refund["object"], its_refund["id"], its_refund["status"]) == ("refund", refund.id, "succeeded")
-    assert its_refund["metadata"] == {"refund_id": "rfd_1"}
-    assert (charge["object"], charge["payment_intent"]) == ("charge", intent.id)
-    assert (charge["amount_refunded"], charge["refunded"]) == (99, False)
-    assert charge["metadata"] == {"shop": "shop_1", "order_id": "ord_1"}
-    create_refund(account, intent)
-    assert last_events(account, 1)[0][1]["refunded"] is True
+def booked(stripe: Stripe) -> list[tuple[str, int]]:
+    """Category and amount of each balance transaction, oldest first."""
+    listed = stripe.get("balance_transactions", {"limit": "100"}).body["data"]
+    return [(each["reporting_category"], each["amount"]) for each in reversed(listed)]
 
 
-@pytest.mark.parametrize("how", ["admin", "clock"])
-def test_a_succeeded_refund_can_fail_later(account: Account, how: str) -> None:
-    """pm_card_refundFail: after ten minutes or an admin call; the amount can be refunded again."""
-    intent = paid(account, "pm_card_refundFail")
-    refund = create_refund(account, intent)
-    assert refund.status == "succeeded"
-    if how == "admin":
-        account.admin.fail_refund(refund.id)
-    else:
-        account.admin.advance_clock(601)
-    failed = account.client.v1.refunds.retrieve(refund.id)
-    assert (failed.status, failed.failure_reason) == ("failed", "expired_or_canceled_card")
-    assert failed.failure_balance_transaction is not None
-    types = [type_ for type_, _ in last_events(account, 3)]
-    assert types == ["charge.refund.updated", "refund.updated", "refund.failed"]
-    assert account.client.v1.charges.retrieve(str(intent.latest_charge)).amount_refunded == 0
-    assert create_refund(account, intent).status == "succeeded"
+def test_a_refund_emits_two_events(stripe: Stripe) -> None:
+    """`refund.created` with the Refund; `charge.refunded` with the Charge, and the metadata of each."""
+    made = refund(stripe, stripe.paid(), amount="99", **{"metadata[refund_id]": "rfd_1"}).body
+    created, refunded = (each["data"]["object"] for each in stripe.account.events[-2:])
+    assert stripe.last_events(2) == ["refund.created", "charge.refunded"]
+    assert (created, created["metadata"]) == (made, {"refund_id": "rfd_1"})
+    assert (refunded["amount_refunded"], refunded["refunded"], refunded["metadata"]) == (
+        99,
+        False,
+        {"order_id": "ord_1"},
+    )
+    assert booked(stripe) == [("charge", 1099), ("refund", -99)]
 
 
-def test_a_pending_refund_succeeds_later(account: Account) -> None:
-    """pm_card_pendingRefund: after ten minutes, with `refund.updated`."""
-    refund = create_refund(account, paid(account, "pm_card_pendingRefund"))
-    assert refund.status == "pending"
-    account.admin.advance_clock(601)
-    assert account.client.v1.refunds.retrieve(refund.id).status == "succeeded"
-    assert last_events(account, 1)[0][0] == "refund.updated"
-    assert account.admin.events()[-1]["data"]["previous_attributes"] == {"status": "pending"}
+@pytest.mark.parametrize(
+    ("card", "first", "then", "events"),
+    [
+        (VISA, "succeeded", "succeeded", ["refund.created", "charge.refunded"]),
+        ("pm_card_refundFail", "succeeded", "failed", [*UPDATED, "refund.failed"]),
+    ],
+)
+def test_a_refund_may_be_decided_later(stripe: Stripe, card: str, first: str, then: str, events: list[str]) -> None:
+    """After ten minutes. What failed can be refunded again."""
+    intent = stripe.paid(card)
+    made = refund(stripe, intent).body
+    stripe.time += 601
+    now = stripe.get(f"refunds/{made['id']}").body
+    assert (made["status"], now["status"], stripe.last_events(len(events))) == (first, then, events)
+    assert short(refund(stripe, intent)) == (
+        (200, "succeeded") if then == "failed" else (400, "charge_already_refunded")
+    )
 
 
-def test_an_unpaid_payment_intent_is_not_refunded(account: Account) -> None:
-    """400 without a code."""
-    with pytest.raises(stripe.InvalidRequestError) as refused:
-        create_refund(account, account.create())
-    assert (refused.value.http_status, refused.value.code) == (400, None)
+def test_a_failed_refund_brings_the_money_back(stripe: Stripe) -> None:
+    """It is booked once, with a transaction of its own."""
+    made = refund(stripe, intent := stripe.paid()).body["id"]
+    for _ in range(2):
+        refunds.fail(stripe.account, stripe.account.all(Refund)[made], "lost_or_stolen_card")
+    failed = stripe.get(f"refunds/{made}").body
+    assert failed["failure_reason"] == "lost_or_stolen_card"
+    assert booked(stripe) == [("charge", 1099), ("refund", -1099), ("refund_failure", 1099)]
+    charge = stripe.get(f"charges/{stripe.intent(intent).latest_charge}").body
+    assert (charge["amount_refunded"], charge["refunded"]) == (0, False)
 
 
-def test_a_dispute_opens_and_closes(account: Account) -> None:
-    """The events have Dispute objects without the charge's metadata; a disputed charge is not refunded."""
-    intent = paid(account)
-    dispute = account.admin.open_dispute(intent.id, reason="product_not_received")
-    (type_, opened), (withdrawn, _) = last_events(account, 2)
-    assert withdrawn == "charge.dispute.funds_withdrawn"
-    assert (type_, opened["object"], opened["id"]) == ("charge.dispute.created", "dispute", dispute)
-    assert (opened["status"], opened["charge"], opened["metadata"]) == ("needs_response", intent.latest_charge, {})
-    assert opened["payment_intent"] == intent.id
-    with pytest.raises(stripe.InvalidRequestError) as refused:
-        create_refund(account, intent)
-    assert refused.value.code == "charge_disputed"
-    account.admin.close_dispute(dispute, status="lost")
-    type_, closed = last_events(account, 1)[0]
-    assert (type_, closed["status"]) == ("charge.dispute.closed", "lost")
-    assert account.client.v1.disputes.retrieve(dispute).status == "lost"
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_key_may_store_that_too_little_is_left(is_stored: bool) -> None:
+    """Stripe does not say. If it does not, the same request is executed once there is money left again."""
+    stripe = Stripe(stores_refused_refunds=is_stored)
+    refund(stripe, intent := stripe.paid("pm_card_refundFail"))
+    assert short(refund(stripe, intent, "b")) == (400, "charge_already_refunded")
+    stripe.time += 601
+    assert refund(stripe, intent, "b").status == (400 if is_stored else 200)
 
 
-def test_a_test_card_opens_a_dispute(account: Account) -> None:
-    """Its events are between those of the Charge and of the PaymentIntent."""
-    paid(account, "pm_card_createDispute")
-    disputed = ["charge.dispute.created", "charge.dispute.funds_withdrawn"]
-    types = ["charge.succeeded", *disputed, "payment_intent.succeeded"]
-    assert [type_ for type_, _ in last_events(account, 4)] == types
+def test_faults_of_a_refund(stripe: Stripe) -> None:
+    """It stays pending until it is decided, and Stripe may hold it; or the balance does not cover it."""
+    given = {"payment_intent": stripe.paid()}
+    assert short(stripe.meets(FaultRule(Fault.BALANCE_TOO_LOW), "refunds", given)) == (400, "balance_insufficient")
+    made = stripe.meets(FaultRule(Fault.REFUND_PENDING), "refunds", given).body
+    refunds.hold(stripe.account, stripe.account.all(Refund)[made["id"]], "insufficient_funds")
+    held = stripe.get(f"refunds/{made['id']}").body
+    assert (made["status"], held["status"], held["pending_reason"]) == ("pending", "pending", "insufficient_funds")
+
+
+def test_only_what_was_paid_is_refunded(stripe: Stripe) -> None:
+    """Not an unpaid PaymentIntent, not nothing, and not more than is left."""
+    unpaid, intent = stripe.created(), stripe.paid()
+    refused = [refund(stripe, unpaid), *(refund(stripe, intent, amount=each) for each in ("1100", "0"))]
+    assert [each.status for each in (*refused, stripe.post("refunds"))] == [400] * 4
+    assert short(refund(stripe, "pi_unknown")) == (404, "resource_missing")
+
+
+def test_a_dispute_takes_the_money_until_it_is_won(stripe: Stripe) -> None:
+    """Meanwhile its charge is not refunded. The events have the Dispute, without the charge's metadata."""
+    intent = stripe.paid("pm_card_createDispute")
+    taken = ["charge.dispute.created", "charge.dispute.funds_withdrawn"]
+    assert stripe.last_events(4) == ["charge.succeeded", *taken, "payment_intent.succeeded"]
+    opened = stripe.account.events[-2]["data"]["object"]
+    assert (opened["status"], opened["payment_intent"], opened["metadata"]) == ("needs_response", intent, {})
+    assert short(refund(stripe, intent)) == (400, "charge_disputed")
+    [dispute] = stripe.account.all(disputes.Dispute).values()
+    disputes.change_status(stripe.account, dispute, "won")
+    assert stripe.last_events(1) == ["charge.dispute.closed"]
+    assert booked(stripe) == [("charge", 1099), ("dispute", -1099), ("dispute_reversal", 1099)]
+    assert refund(stripe, intent).status == 200
+    assert next(iter(stripe.account.all(Charge).values())).disputed

@@ -399,7 +399,7 @@ class ShopStripe:
 
     def _error(self, rule: FaultRule) -> Response:
         assert rule.error_response is not None
-        return rule.error_response.as_response()
+        return rule.error_response
 
     def _refuses(self, name: str) -> bool:
         return name in ("create", "confirm") and self.io.now() < self.refuses_until

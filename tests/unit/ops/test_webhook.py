@@ -27,7 +27,6 @@ class Shop:
         self.secret_id = self.secrets.create_secret(Name="webhook")["ARN"]
         self.admin = StandInAdmin(stripe_base)
         self.admin.reset()
-        self.admin.restrict_api_key(KEY, ["webhook_write"])
         described = {
             "Parameters": [{"ParameterKey": "StripeApiBase", "ParameterValue": stripe_base}],
             "Outputs": [{"OutputKey": "ApiUrl", "OutputValue": API}],
