@@ -255,11 +255,6 @@ def status_update(
     `expires_at`, counted from `at`, and no index has it. An item that waits and is in no index would never be found
     again, so this is the only place that decides.
     """
-    if waits:
-        return _update(changes, sets="waiting_shard", removes="expires_at"), {":kept": shard_of(order_id)}
-    expires_at = int(at.timestamp()) + RETENTION_SECONDS
-    return _update(changes, sets="expires_at", removes="waiting_shard"), {":kept": expires_at}
-
-
-def _update(changes: Mapping[str, str], *, sets: str, removes: str) -> str:
-    return f"{set_expression({**changes, sets: ':kept'})} REMOVE {removes}"
+    sets, removes = ("waiting_shard", "expires_at") if waits else ("expires_at", "waiting_shard")
+    kept = shard_of(order_id) if waits else int(at.timestamp()) + RETENTION_SECONDS
+    return f"{set_expression({**changes, sets: ':kept'})} REMOVE {removes}", {":kept": kept}
