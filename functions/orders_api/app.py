@@ -10,7 +10,7 @@ from typing import Any
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.runtime.functions import Context, lambda_handler
-from onecharge.runtime.http_api import HttpApi, JsonResponse
+from onecharge.runtime.http_api import HttpApi, JsonResponse, order_not_found
 from onecharge.runtime.parts import Parts, part
 from orders_api.cancel_order import cancel_order
 from orders_api.get_order import get_order
@@ -25,7 +25,8 @@ from orders_api.refund_order import refund_order
 
 def orders_api(deps: Dependencies) -> HttpApi:
     """All routes, over these stores. Every one needs a token: GET /prices, too, since nothing here is open."""
-    app = HttpApi(deps.logger, deps.count, not_found=[NoSuchOrder])
+    app = HttpApi(deps.logger, deps.count)
+    app.exception_handler(NoSuchOrder)(lambda _: app.refused(order_not_found()))
 
     @app.post("/orders")
     def place() -> JsonResponse:

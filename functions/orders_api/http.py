@@ -27,8 +27,6 @@ BODY_LENGTH_MAX = 128 * 1024
 """The most characters of a body. The longest order, 100 lines in JSON's longest spelling, has half of it. API Gateway
 accepts 6 MB, which take half a minute to refuse field by field."""
 
-_FIELD_NAME = r"[A-Za-z][A-Za-z0-9_]{0,39}"
-
 
 @dataclass(frozen=True)
 class Dependencies:
@@ -100,7 +98,7 @@ def _error(kind: str, location: tuple[int | str, ...], message: str) -> tuple[st
     if kind == "extra_forbidden":
         message, name = "There is no such field", str(location[-1])
         # An unknown name is the client's own text: one that is not like a field's is not repeated.
-        if not re.fullmatch(_FIELD_NAME, name) or redacted(name) != name:
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,39}", name) or redacted(name) != name:
             location = location[:-1]
     return "".join(f"/{part}" for part in location), message
 

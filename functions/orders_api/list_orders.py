@@ -24,9 +24,6 @@ from orders_api.responses import OrderList, order_view
 BY_CUSTOMER = "by_customer"
 """The index that has the keys of each customer's orders."""
 
-LIMIT_MAX = 50
-"""The most orders of one page. One BatchGetItem reads up to 100 items (Amazon DynamoDB API Reference)."""
-
 _UTC = "+00:00"
 """How each stored time ends. A cursor leaves it out: in a query, `+` is a space."""
 
@@ -36,7 +33,8 @@ class OrdersQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    limit: Annotated[int, Field(ge=1, le=LIMIT_MAX)] = 20
+    # One BatchGetItem reads up to 100 items (Amazon DynamoDB API Reference).
+    limit: Annotated[int, Field(ge=1, le=50)] = 20
     cursor: Annotated[str, Field(pattern=r"^ord_[0-9a-f]{32}_[0-9T:.-]{19,26}$")] | None = Field(
         default=None, description="The `next_cursor` of the page before."
     )

@@ -21,9 +21,6 @@ from orders_api.responses import accepted_order
 ATTEMPTS_MAX = 8
 """Stripe advises no more, and cancels a PaymentIntent that is confirmed too often. The contract allows 100."""
 
-_KEY_IS_UNUSED = "attribute_not_exists(attempt_keys.#key)"
-_ANOTHER_IS_LEFT = "attempt < :attempts_max"
-
 
 class PaymentRequest(BaseModel):
     """The body of POST /orders/{order_id}/payments: another card, after the one before was declined."""
@@ -68,7 +65,7 @@ def make_attempt(
                 ":fingerprint": fingerprint,
                 ":attempts_max": ATTEMPTS_MAX,
             },
-            conditions=[_KEY_IS_UNUSED, _ANOTHER_IS_LEFT],
+            conditions=["attribute_not_exists(attempt_keys.#key)", "attempt < :attempts_max"],
         )
     except OrderStatusConflict as refused:
         if refused.order.attempt_keys.get(key) != fingerprint:

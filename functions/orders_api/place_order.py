@@ -12,45 +12,32 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from onecharge.contract.events import PaymentMethodId
 from onecharge.contract.money import (
     MAX_AMOUNT_MINOR,
     AmountMinor,
-    Currency,
     as_money,
     require_chargeable,
     require_minimum,
 )
-from onecharge.orders.ids import digest_of, fingerprint_of, order_id_of
-from onecharge.orders.schema import OrderedItem, StoredOrder, new_order_item
+from onecharge.orders.ids import digest_of, order_id_of
+from onecharge.orders.schema import OrderedItem, Payable, StoredOrder, new_order_item
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.http_api import JsonResponse, Problem, Request
 from orders_api.http import Dependencies, accepted, bad_request, key_and_body, key_reused
-from orders_api.prices import NotForSale, PriceOf
+from orders_api.prices import NotForSale, OrderLine, PriceOf
 from orders_api.responses import accepted_order
 
 _EXPECTED = "The body does not describe an order that can be charged."
 
 
-class OrderLine(BaseModel):
-    """One line of an order."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    sku: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,64}$", description="One of those that GET /prices lists.")]
-    quantity: Annotated[int, Field(ge=1, le=10_000)]
-
-
-class OrderRequest(BaseModel):
+class OrderRequest(Payable):
     """The body of POST /orders. What it costs is not the client's to say (orders_api.prices)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    currency: Currency
-    payment_method: PaymentMethodId
     items: Annotated[list[OrderLine], Field(min_length=1, max_length=100)]
     # Excluded from the fingerprint: it says what was shown, not what is bought. After a 409 the client sends another
     # amount with the same key, which has to find the order if an earlier try was stored meanwhile.
@@ -60,11 +47,6 @@ class OrderRequest(BaseModel):
         description="What the customer was shown, in the minor unit of the currency. The order is refused if it "
         "costs another amount by now.",
     )
-
-    @property
-    def fingerprint(self) -> str:
-        """See fingerprint_of."""
-        return fingerprint_of(self)
 
 
 def place_order(request: Request, deps: Dependencies) -> JsonResponse:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 import stripe
 from aws_lambda_powertools import Logger
@@ -29,21 +29,11 @@ from onecharge.payments.sync import OUTAGES, cause_of
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.http_api import HttpApi, JsonResponse, Problem, try_again
 from onecharge.runtime.metrics import Alarm
-from onecharge.runtime.secrets import logged_as
+from onecharge.runtime.secrets import Secret, logged_as
 
 SIGNATURE_SECONDS = 300
 """How old a signature may be (Stripe documentation, "Webhooks", "Preventing replay attacks"). Each delivery has its own
 signature, also if Stripe sends an event again."""
-
-
-class SigningSecret(Protocol):
-    """The endpoint's signing secret; runtime.secrets.Secret is one."""
-
-    def current(self) -> str:
-        """The secret that is stored."""
-
-    def read_again(self) -> bool:
-        """Read it once more, unless that was done a short time ago; returns whether there is another one now."""
 
 
 class NotFromStripe(Exception):
@@ -54,7 +44,8 @@ class NotFromStripe(Exception):
 class WebhookRoute:
     """The route, and its dependencies."""
 
-    secret: SigningSecret
+    secret: Secret
+    """The endpoint's signing secret, `whsec_…`."""
     apply: Callable[[StripeEvent], None]
     """Makes our rows say what Stripe says after an event. Raises sync.OUTAGES."""
     is_live: Callable[[], bool]
@@ -137,15 +128,11 @@ class WebhookRoute:
 
 
 def verified(body: str, signature: str | None, secret: str) -> stripe.Event:
-    """The event in the body of a webhook.
+    """The event in the body of a webhook. Raises NotFromStripe: nothing in the body can be trusted.
 
     Args:
         body: as it was received: serialized again it would have another signature.
         signature: the header Stripe-Signature, `t=…,v1=…`; with a secret that is being rolled, one for each.
-        secret: the endpoint's signing secret, `whsec_…`.
-
-    Raises:
-        NotFromStripe: nothing in the body can be trusted.
     """
     try:
         stripe.WebhookSignature.verify_header(body, signature, secret, SIGNATURE_SECONDS)

@@ -27,6 +27,7 @@ from onecharge.contract.events import (
 )
 from onecharge.contract.money import AmountMinor, Currency
 from onecharge.contract.states import OrderStatus
+from onecharge.orders.ids import fingerprint_of
 from onecharge.runtime.dynamodb import from_item, set_expression, shard_of, to_item
 
 RETENTION_SECONDS = 530 * 24 * 3600
@@ -49,18 +50,16 @@ class Money(Protocol):
     def currency(self) -> str: ...
 
 
-class Payable(Protocol):
+class Payable(BaseModel):
     """What a request to order says about its payment."""
 
-    @property
-    def currency(self) -> str: ...
-
-    @property
-    def payment_method(self) -> str: ...
+    currency: Currency
+    payment_method: PaymentMethodId
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the content, independent of white space and key order."""
+        """Of the whole request."""
+        return fingerprint_of(self)
 
 
 def _iso_8601(text: str) -> str:
@@ -192,25 +191,17 @@ class StoredOrder(BaseModel):
 
     def placed_event(self) -> OrderPlacedEvent:
         """The event of its current attempt, the same while it waits. Raises ValueError if it cannot be charged."""
-        return OrderPlacedEvent.of(
-            self.current_attempt, correlation_id=self.correlation_id, waiting_since=self._asked_at
-        )
-
-    @property
-    def _asked_at(self) -> datetime:
-        return self.waiting_since + timedelta(milliseconds=self.touches)
+        return self._request(OrderPlacedEvent)
 
     def event(self) -> OrderPlacedEvent | CancelRequestedEvent | None:
         """The event that is published when it is stored; None if that asks for nothing. Raises ValueError."""
-        match self.status:
-            case OrderStatus.PENDING:
-                return self.placed_event()
-            case OrderStatus.CANCELING:
-                return CancelRequestedEvent.of(
-                    self.current_attempt, correlation_id=self.correlation_id, waiting_since=self._asked_at
-                )
-            case _:
-                return None
+        if self.status is OrderStatus.CANCELING:
+            return self._request(CancelRequestedEvent)
+        return self.placed_event() if self.status is OrderStatus.PENDING else None
+
+    def _request[E: (OrderPlacedEvent, CancelRequestedEvent)](self, event: type[E]) -> E:
+        asked_at = self.waiting_since + timedelta(milliseconds=self.touches)
+        return event.of(self.current_attempt, correlation_id=self.correlation_id, waiting_since=asked_at)
 
 
 def new_order_item(

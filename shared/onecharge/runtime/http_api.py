@@ -4,9 +4,10 @@ API Gateway verifies the access token ─► HttpApi: the route ─► JSON
                                                    └─► whatever it raises: problem+json (RFC 9457)
 """
 
+import itertools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self
@@ -90,10 +91,6 @@ def respond(
 # ---------------------------------------------------------------- who calls
 
 
-class Unauthenticated(Exception):
-    """The request has no verified claims: its route has no authorizer, or something else invoked the function."""
-
-
 @dataclass(frozen=True)
 class Request:
     """A request of a customer or of the staff, whose access token API Gateway has verified (template.yaml, OrdersApi).
@@ -110,10 +107,10 @@ class Request:
 
     @classmethod
     def of(cls, event: APIGatewayProxyEventV2) -> Self:
-        """Raises Unauthenticated, and Problem if no customer can have this subject."""
+        """Raises Problem if there are no claims, or no customer can have this subject."""
         claims = event.request_context.authorizer.jwt_claim
         if not claims:
-            raise Unauthenticated
+            raise Problem(HTTPStatus.UNAUTHORIZED, "unauthenticated", "The request has no verified access token.")
         # API Gateway accepts a token whose `aud` or `client_id` is the audience. That includes an ID token of Cognito,
         # whose `aud` is the client's id. The claim `token_use` of Cognito's tokens says which they are.
         if claims.get("token_use", "access") != "access":
@@ -121,7 +118,9 @@ class Request:
         subject = claims.get("sub")
         if not isinstance(subject, str) or not re.fullmatch(CUSTOMER_ID_PATTERN, subject):
             raise _forbidden("The access token names no customer: its claim sub is 1 to 255 visible ASCII characters.")
-        return cls(event, subject, frozenset(scope for name in ("scope", "scp") for scope in _words(claims.get(name))))
+        # API Gateway writes a claim that is a list as `[one two]`.
+        words = [str(claims.get(name) or "").strip("[]").split() for name in ("scope", "scp")]
+        return cls(event, subject, frozenset(itertools.chain(*words)))
 
     @property
     def correlation_id(self) -> str:
@@ -133,11 +132,6 @@ class Request:
             raise _forbidden("The access token does not have the scope that this request needs.")
 
 
-def _words(claim: object) -> list[str]:
-    """The words of a claim; API Gateway makes a list `[one two]`."""
-    return str(claim or "").removeprefix("[").removesuffix("]").split()
-
-
 def _forbidden(detail: str) -> Problem:
     return Problem(HTTPStatus.FORBIDDEN, "forbidden", detail)
 
@@ -146,22 +140,14 @@ def _forbidden(detail: str) -> Problem:
 
 
 class HttpApi(APIGatewayHttpResolver):
-    """Powertools' resolver. Whatever a route raises becomes problem+json.
+    """Powertools' resolver. Whatever a route raises becomes problem+json."""
 
-    Args:
-        not_found: what the routes raise for an order that the customer does not have.
-    """
-
-    def __init__(
-        self, logger: Logger, count: Callable[[str], None], *, not_found: Sequence[type[Exception]] = ()
-    ) -> None:
+    def __init__(self, logger: Logger, count: Callable[[str], None]) -> None:
         super().__init__()
         self.logger, self.count = logger, count
         nothing_here = Problem(HTTPStatus.NOT_FOUND, "not-found", "Nothing is at this path with this method.")
-        self.not_found(lambda _: self._refused(nothing_here))
-        self.exception_handler([*not_found])(lambda _: self._refused(order_not_found()))
-        self.exception_handler(Problem)(self._refused)
-        self.exception_handler(Unauthenticated)(self._unauthenticated)
+        self.not_found(lambda _: self.refused(nothing_here))
+        self.exception_handler(Problem)(self.refused)
         self.exception_handler([BotoCoreError, ClientError, SecretUnavailable, ReadsThrottled])(self._unavailable)
         self.exception_handler(Exception)(self._failed)
 
@@ -169,38 +155,34 @@ class HttpApi(APIGatewayHttpResolver):
         """Answer one HTTP request; any other event, such as a queue's, with a problem."""
         if "http" in (event.get("requestContext") or ()):
             return super().resolve(event, context)
-        no_request = "The event is not a request of an HTTP API (payload format 2.0)."
-        refused = Problem(HTTPStatus.BAD_REQUEST, "not-http", no_request).response(context.aws_request_id)
         self.logger.error("event refused: not a request of an HTTP API")
-        return {"statusCode": refused.status_code, "headers": dict(refused.headers), "body": refused.body}
+        problem = Problem(HTTPStatus.BAD_REQUEST, "not-http", "The event is not a request of an HTTP API.")
+        refused = problem.response(context.aws_request_id)
+        return {"statusCode": refused.status_code, "headers": refused.headers, "body": refused.body}
 
     @property
     def correlation_id(self) -> str:
-        """Of the request that is being answered."""
         return str(self.current_event.request_context.request_id)
 
     def authenticated(self, order_id: str = "") -> Request:
-        """The request, if its path names no order, or one that can be. Raises Unauthenticated and Problem."""
+        """The request, if its path names no order, or one that can be. Raises Problem."""
         request = Request.of(self.current_event)
         if order_id and not re.fullmatch(ORDER_ID_PATTERN, order_id):
             raise order_not_found()
         return request
 
-    def _refused(self, problem: Problem) -> Response[str]:
+    def refused(self, problem: Problem) -> Response[str]:
         """The request cannot be fulfilled: 4xx, or 503 where a retry may be."""
         self.count(f"Refused.{problem.status.value}")
-        extra = {"problem": problem.kind, "correlation_id": self.correlation_id}
-        self.logger.info("request refused", extra=extra)
+        about = {"problem": problem.kind, "correlation_id": self.correlation_id}
+        if problem.status is HTTPStatus.UNAUTHORIZED:
+            # It cannot happen while each route has its authorizer.
+            self.count(Alarm(Cause.UNEXPECTED_ERROR))
+            about["cause"] = Cause.UNEXPECTED_ERROR
+            self.logger.error("request refused: no verified claims, so the route has no authorizer", extra=about)
+        else:
+            self.logger.info("request refused", extra=about)
         return problem.response(self.correlation_id)
-
-    def _unauthenticated(self, _: Exception) -> Response[str]:
-        """Nobody is served without claims: 401. It cannot happen while each route has its authorizer."""
-        self.count("Unauthenticated")
-        self.count(Alarm(Cause.UNEXPECTED_ERROR))
-        about = {"correlation_id": self.correlation_id, "cause": Cause.UNEXPECTED_ERROR}
-        self.logger.error("request refused: no verified claims, so the route has no authorizer", extra=about)
-        detail = "The request has no verified access token."
-        return Problem(HTTPStatus.UNAUTHORIZED, "unauthenticated", detail).response(self.correlation_id)
 
     def _unavailable(self, error: Exception) -> Response[str]:
         """AWS does not answer: 503."""

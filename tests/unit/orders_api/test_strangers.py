@@ -70,7 +70,7 @@ def test_a_stranger_is_refused(client: Client, name: str) -> None:
         answer = client.send(event)
         assert (answer.in_brief, client.requested) == (expected, []), who
         assert answer.headers["Content-Type"] == "application/problem+json"
-        assert client.counted["Alarm"] == client.counted["Unauthenticated"] == (expected == NOBODY), who
+        assert client.counted["Alarm"] == client.counted["Refused.401"] == (expected == NOBODY), who
     assert client.stored() == before
     event = client.event(name, order_id)
     claim("token_use", "access")(event["requestContext"])
