@@ -37,18 +37,6 @@ def test_an_order_comes_to_what_its_card_allows(
     assert [charge.amount_minor for charge in shop.charges(order_id)] == [AMOUNT] * charges
 
 
-def test_a_client_that_retries_has_one_order(shop: DeployedShop) -> None:
-    """The same answer each time, and one charge."""
-    key = str(uuid4())
-    answers = [shop.order(key) for _ in range(3)]
-    assert {answer.text for answer in answers} == {answers[0].text}
-    order_id = answers[0].json()["order_id"]
-    assert shop.decided_status(order_id) == "PAID"
-    assert shop.order(key).text == answers[0].text
-    assert shop.order(key, currency="usd").status_code == 422
-    assert len(shop.charges(order_id)) == 1
-
-
 def test_a_key_that_arrives_twice_is_refused(shop: DeployedShop) -> None:
     """A proxy that repeats the header turns `k` into `k,k`, which would be a second order: 400, nothing is stored."""
     shop.order(key := str(uuid4()))
