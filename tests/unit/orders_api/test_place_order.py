@@ -48,14 +48,6 @@ def test_no_two_orders_have_the_same_id() -> None:
     assert len({order_id_of(*each) for each in parts}) == len(parts)
 
 
-def test_two_customers_may_use_the_same_key(client: Client) -> None:
-    """Each has an order of their own."""
-    first = client.post(order())
-    client.customer = "cus_2"
-    assert first.body["order_id"] != client.post(order()).body["order_id"]
-    assert {item["customer_id"]["S"] for item in client.stored()} == {"cus_1", "cus_2"}
-
-
 def test_the_same_key_with_another_body_is_refused(client: Client) -> None:
     """422, also if the other body cannot be ordered, and the first order does not change."""
     client.post(order())
@@ -68,7 +60,7 @@ def test_the_same_key_with_another_body_is_refused(client: Client) -> None:
 @pytest.mark.parametrize("prices", [PRICES, {"mug": {"EUR": 9900}}, {"mug": {"EUR": 1}}, {"mug": {}}, {}], ids=str)
 def test_a_retry_is_replayed_and_keeps_its_price(client: Client, prices: prices.Prices) -> None:
     """Whatever the list says by then, the amount that the customer saw included, the white space, and the status; and
-    so does another attempt."""
+    so does another attempt. Each has one line in the log, with both ids."""
     first = client.post(order(amount=2500))
     order_id = first.body["order_id"]
     client.set(order_id, status="PAYMENT_DECLINED")
@@ -77,6 +69,9 @@ def test_a_retry_is_replayed_and_keeps_its_price(client: Client, prices: prices.
     assert (again[:2], again.headers["Idempotent-Replayed"]) == (first[:2], "true")
     assert client.stored() == before
     assert client.ask("pay_again", order_id, key="key-2").body["amount"] == 2500
+    lines = [(line["message"].partition(":")[0], line["order_id"], line["correlation_id"]) for line in client.log.lines]
+    ids = (order_id, first.headers["X-Correlation-Id"])
+    assert lines == [(message, *ids) for message in ("order placed", "response replayed", "attempt made")]
 
 
 # ---------------------------------------------------------------- prices
