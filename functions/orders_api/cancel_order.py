@@ -22,7 +22,7 @@ from orders_api.responses import order_view
 
 
 def cancel_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
-    """Request the cancellation, which is finished asynchronously. Idempotent."""
+    """Cancel an order unless it is paid. 202: it is stored, and the order becomes CANCELED or PAID. Idempotent."""
     order, is_new = request_cancellation(deps.orders, request.subject, order_id, now=deps.clock())
     if is_new:
         deps.count("OrderCanceling")

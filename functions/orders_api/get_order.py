@@ -28,7 +28,7 @@ class OrderDetails(OrderView):
 
 
 def get_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
-    """Show the order, and its refunds: to its customer, and to the staff."""
+    """Get an order: its status, its items, its attempts and its refunds. The staff gets any customer's."""
     is_for_staff = STAFF_SCOPE in request.scopes
     order = deps.find_order(order_id, of=None if is_for_staff else request.subject)
     if is_for_staff:

@@ -42,7 +42,7 @@ class OrdersQuery(BaseModel):
 
 
 def list_orders(request: Request, deps: Dependencies) -> JsonResponse:
-    """Show one page of the customer's orders."""
+    """List the customer's orders, the newest first, page by page. A new order appears after a moment."""
     try:
         query = OrdersQuery.model_validate(request.event.query_string_parameters or {})
     except ValidationError as invalid:

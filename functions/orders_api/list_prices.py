@@ -23,7 +23,7 @@ class PriceList(ResponseModel):
 
 
 def list_prices(request: Request, deps: Dependencies) -> JsonResponse:
-    """Show the prices that a new order has now."""
+    """List the prices that a new order has now, in each currency."""
     prices = [
         PriceView(sku=sku, currency=currency, unit_amount=unit_amount)
         for sku, amounts in deps.prices.items()

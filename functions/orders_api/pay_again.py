@@ -31,7 +31,7 @@ class PaymentRequest(BaseModel):
 
 
 def pay_again(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
-    """Make another attempt, idempotent by its key; it is charged asynchronously."""
+    """Pay a declined order with another card, idempotent by Idempotency-Key: a key never makes two attempts."""
     key, wanted = key_and_body(request, PaymentRequest, expected="The body does not name a payment method.")
     order, is_new = make_attempt(deps.orders, request.subject, order_id, wanted, key, now=deps.clock())
     deps.count("AttemptMade" if is_new else "AttemptReplayed")

@@ -50,7 +50,7 @@ class OrderRequest(Payable):
 
 
 def place_order(request: Request, deps: Dependencies) -> JsonResponse:
-    """Store the order, idempotent by its key; it is charged asynchronously."""
+    """Create an order, idempotent by Idempotency-Key. It is charged asynchronously."""
     key, wanted = key_and_body(request, OrderRequest, expected=_EXPECTED)
     order, is_new = store_order(
         deps.orders,

@@ -61,7 +61,7 @@ class AcceptedRefund(RefundView):
 
 
 def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
-    """Reserve the amount, idempotent by the key; it is refunded asynchronously."""
+    """Refund a part of what was paid, or all that is left, idempotent by Idempotency-Key: any order, by the staff."""
     request.require_scope(STAFF_SCOPE)
     expected = "The body does not name an amount that can be refunded."
     key, wanted = key_and_body(request, RefundRequest, expected=expected, if_empty="{}")

@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -16,13 +16,14 @@ from get_payment.payment import PaymentView
 from local.stack import PROJECT
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.runtime.http_api import ResponseModel
-from orders_api.get_order import OrderDetails
+from orders_api.cancel_order import cancel_order
+from orders_api.get_order import OrderDetails, get_order
 from orders_api.http import IDEMPOTENCY_KEY_PATTERN, STAFF_SCOPE
-from orders_api.list_orders import OrdersQuery
-from orders_api.list_prices import PriceList
-from orders_api.pay_again import PaymentRequest
-from orders_api.place_order import OrderRequest
-from orders_api.refund_order import AcceptedRefund, RefundRequest
+from orders_api.list_orders import OrdersQuery, list_orders
+from orders_api.list_prices import PriceList, list_prices
+from orders_api.pay_again import PaymentRequest, pay_again
+from orders_api.place_order import OrderRequest, place_order
+from orders_api.refund_order import AcceptedRefund, RefundRequest, refund_order
 from orders_api.responses import AcceptedOrder, OrderList, OrderView
 
 DOCUMENT = PROJECT / "docs/openapi.json"
@@ -63,10 +64,10 @@ the token does not allow the request, or something of ours or of AWS's fails (50
 class Operation:
     """One method of one path. One that takes a body is idempotent by the header Idempotency-Key."""
 
-    name: str
+    handler: Callable[..., object]
+    """Its docstring is the summary."""
     route: str
     """As template.yaml and API Gateway write it: `POST /orders`."""
-    summary: str
     status: int
     response: type[BaseModel]
     problems: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -79,86 +80,56 @@ class Operation:
 
     @property
     def method(self) -> str:
-        return self.route.partition(" ")[0]
+        return self.route.split(" ")[0]
 
     @property
     def path(self) -> str:
-        return self.route.partition(" ")[2]
+        return self.route.split(" ")[1]
+
+    @property
+    def name(self) -> str:
+        return self.handler.__name__
 
     @property
     def all_problems(self) -> Mapping[int, tuple[str, ...]]:
         return {**self.problems, **ANY_ROUTE}
 
 
+def get_payment() -> None:
+    """Get what the customer's page needs to authenticate the payment, while the order is REQUIRES_ACTION."""
+
+
+ATTEMPT_REFUSED = {409: ("not-declined", "attempts-exhausted")}
+REFUND_REFUSED = {409: ("not-paid", "paid-too-long-ago", "disputed", "more-than-is-left")}
+ABOUT_ONE = BAD_BODY | NOT_FOUND
 OPERATIONS = (
     Operation(
-        "place_order",
+        place_order,
         "POST /orders",
-        "Create an order. Idempotent by Idempotency-Key; charged asynchronously.",
         202,
         AcceptedOrder,
         BAD_BODY | {409: ("amount-differs",)},
-        body=OrderRequest,
+        OrderRequest,
         has_location=True,
     ),
+    Operation(list_orders, "GET /orders", 200, OrderList, {400: ("invalid-request",)}, query=OrdersQuery),
+    Operation(get_order, "GET /orders/{order_id}", 200, OrderDetails, NOT_FOUND),
+    Operation(list_prices, "GET /prices", 200, PriceList),
     Operation(
-        "list_orders",
-        "GET /orders",
-        "List the customer's orders, the newest first, page by page. A new order appears in it after a moment.",
-        200,
-        OrderList,
-        {400: ("invalid-request",)},
-        query=OrdersQuery,
+        pay_again, "POST /orders/{order_id}/payments", 202, AcceptedOrder, ABOUT_ONE | ATTEMPT_REFUSED, PaymentRequest
     ),
+    Operation(cancel_order, "POST /orders/{order_id}/cancel", 200, OrderView, NOT_FOUND | {409: ("already-paid",)}),
     Operation(
-        "get_order",
-        "GET /orders/{order_id}",
-        "Get an order: its status, its items, its attempts and its refunds. The staff gets any customer's.",
-        200,
-        OrderDetails,
-        NOT_FOUND,
-    ),
-    Operation("list_prices", "GET /prices", "List the prices of everything, in each currency.", 200, PriceList),
-    Operation(
-        "pay_again",
-        "POST /orders/{order_id}/payments",
-        "Make another attempt to pay a declined order, with another card. Idempotent by Idempotency-Key: a key that "
-        "has made an attempt never makes another.",
-        202,
-        AcceptedOrder,
-        BAD_BODY | NOT_FOUND | {409: ("not-declined", "attempts-exhausted")},
-        body=PaymentRequest,
-    ),
-    Operation(
-        "cancel_order",
-        "POST /orders/{order_id}/cancel",
-        "Cancel an order unless it is paid. 202: the cancellation is stored, and the order becomes CANCELED or PAID by "
-        "itself. Idempotent.",
-        200,
-        OrderView,
-        NOT_FOUND | {409: ("already-paid",)},
-    ),
-    Operation(
-        "refund_order",
+        refund_order,
         "POST /orders/{order_id}/refunds",
-        "Refund a part of what was paid, or all that is left: for the staff, of any customer's order. Idempotent by "
-        "Idempotency-Key; refunded asynchronously.",
         202,
         AcceptedRefund,
-        BAD_BODY | NOT_FOUND | {409: ("not-paid", "paid-too-long-ago", "disputed", "more-than-is-left")},
-        body=RefundRequest,
+        ABOUT_ONE | REFUND_REFUSED,
+        RefundRequest,
         has_location=True,
         scope=STAFF_SCOPE,
     ),
-    Operation(
-        "get_payment",
-        "GET /orders/{order_id}/payment",
-        "Get what the customer's page needs to authenticate the payment, while the order is REQUIRES_ACTION. Limited "
-        "to a few requests a second, since each one asks Stripe.",
-        200,
-        PaymentView,
-        NOT_FOUND,
-    ),
+    Operation(get_payment, "GET /orders/{order_id}/payment", 200, PaymentView, NOT_FOUND),
 )
 
 _ABOUT = """\
@@ -252,7 +223,7 @@ def text() -> str:
 def _described(operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
-        "summary": operation.summary,
+        "summary": operation.handler.__doc__,
         "parameters": list(_parameters(operation)),
         "responses": dict(_responses(operation)),
         # Since OpenAPI 3.1 the roles that a token needs may be listed for any kind of scheme.
