@@ -40,17 +40,24 @@ def policy(config: dict[str, str]) -> dict[str, list[str]]:
 
 
 def test_every_file_has_the_headers(page: str) -> None:
-    """Also config.json, and what does not exist. The price list is the application's own, with which the page shows
-    prices before anybody has signed in. Nothing outside the page is served."""
-    answers = {
-        path: requests.get(page + path, timeout=60) for path in ("", "app.js", "config.json", "prices.json", "no")
-    }
-    for path, answer in answers.items():
+    """Also config.json, and what does not exist; and none says what the page is not."""
+    for path in ("", "app.js", "config.json", "nothing"):
+        answer = requests.get(page + path, timeout=60)
         assert headers_for(LOCAL).items() <= dict(answer.headers).items(), path
-        assert answer.status_code == (404 if path == "no" else 200)
-    config = answers["config.json"]
-    assert (config.json(), config.headers["Content-Type"]) == (LOCAL, "application/json")
-    assert answers["prices.json"].text == (PROJECT / "functions/orders_api/prices.json").read_text()
+
+
+def test_the_configuration_is_served_as_json(page: str) -> None:
+    answer = requests.get(f"{page}config.json", timeout=60)
+    assert (answer.json(), answer.headers["Content-Type"]) == (LOCAL, "application/json")
+
+
+def test_the_price_list_is_served(page: str) -> None:
+    """The application's own, with which the page shows prices before anybody has signed in."""
+    prices = PROJECT / "functions/orders_api/prices.json"
+    assert requests.get(f"{page}prices.json", timeout=60).text == prices.read_text()
+
+
+def test_nothing_outside_the_page_is_served(page: str) -> None:
     with requests.Session() as session:
         request = requests.Request("GET", page).prepare()
         request.url = f"{page}../README.md"
