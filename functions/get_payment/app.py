@@ -2,20 +2,17 @@
 
 from typing import Any
 
-from aws_lambda_powertools.event_handler import APIGatewayHttpResolver
-
-from get_payment.payment import ROUTE, Payments
+from get_payment.payment import payment_api
 from onecharge.payments.parts import PaymentParts
 from onecharge.runtime.functions import Context, lambda_handler
-from onecharge.runtime.http_api import resolver_of
+from onecharge.runtime.http_api import HttpApi
 from onecharge.runtime.parts import part
 
 
 class GetPaymentParts(PaymentParts):
     @part
-    def resolver(self) -> APIGatewayHttpResolver:
-        payments = Payments(self.payments, self.payment_intents, self.logger, self.counts)
-        return resolver_of([ROUTE], payments, logger=self.logger, count=self.counts)
+    def resolver(self) -> HttpApi:
+        return payment_api(self.payments, self.payment_intents, self.logger, self.counts)
 
 
 @lambda_handler(GetPaymentParts)

@@ -7,7 +7,6 @@ The secret is retrieved for each request, and never stored or logged (Stripe API
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Self
 
@@ -20,7 +19,7 @@ from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.rows import Payment
-from onecharge.runtime.http_api import JsonResponse, Request, ResponseModel, Route, order_not_found, try_again
+from onecharge.runtime.http_api import HttpApi, JsonResponse, ResponseModel, order_not_found, respond, try_again
 
 
 class PaymentView(ResponseModel):
@@ -47,33 +46,27 @@ class ClientSecretUnknown(Exception):
     """Stripe does not answer, or the API key is another account's; says which. Asking again is safe."""
 
 
-@dataclass(frozen=True)
-class Payments:
-    """The Payments table, which is only read, and Stripe."""
+def payment_api(
+    payments: PaymentStore, stripe: Callable[[], PaymentIntents], logger: Logger, count: Callable[[str], None]
+) -> HttpApi:
+    """The route. `stripe` uses the Stripe key as it is now, and raises SecretUnavailable."""
+    app = HttpApi(logger, count)
 
-    store: PaymentStore
-    stripe: Callable[[], PaymentIntents]
-    """With the Stripe key as it is now. Raises SecretUnavailable."""
-    logger: Logger
-    count: Callable[[str], None]
+    @app.get("/orders/<order_id>/payment")
+    def get_payment(order_id: str) -> JsonResponse:
+        request, payment = app.authenticated(order_id), payments.read(order_id)
+        if payment is None or payment.request.customer_id != request.subject:
+            raise order_not_found()
+        try:
+            intent = intent_to_confirm(payment, stripe)
+        except ClientSecretUnknown as unknown:
+            count("ClientSecretUnknown")
+            about = {"order_id": order_id, "correlation_id": payment.correlation_id, "why": str(unknown)}
+            logger.warning("client secret unknown: Stripe did not answer", extra=about)
+            raise try_again("Stripe does not answer. Retry shortly.") from None
+        return respond(HTTPStatus.OK, PaymentView.of(order_id, intent), payment.correlation_id)
 
-
-def get_payment(request: Request, payments: Payments, order_id: str) -> JsonResponse:
-    """Show the client secret to the order's customer, while the payment requires action."""
-    payment = payments.store.read(order_id)
-    if payment is None or payment.request.customer_id != request.customer_id:
-        raise order_not_found()
-    try:
-        intent = intent_to_confirm(payment, payments.stripe)
-    except ClientSecretUnknown as unknown:
-        payments.count("ClientSecretUnknown")
-        payments.logger.warning(
-            "client secret unknown: Stripe did not answer",
-            extra={"order_id": order_id, "correlation_id": payment.correlation_id, "why": str(unknown)},
-        )
-        raise try_again("Stripe does not answer. Retry shortly.") from None
-    view = PaymentView.of(order_id, intent)
-    return request.respond(HTTPStatus.OK, view, {"X-Correlation-Id": payment.correlation_id})
+    return app
 
 
 def intent_to_confirm(payment: Payment, stripe: Callable[[], PaymentIntents]) -> StripeIntent | None:
@@ -93,15 +86,3 @@ def intent_to_confirm(payment: Payment, stripe: Callable[[], PaymentIntents]) ->
     if response.intent is None or response.failure:
         raise ClientSecretUnknown(response.failure.kind if response.failure else "no PaymentIntent")
     return response.intent
-
-
-ROUTE = Route(
-    get_payment,
-    "GET",
-    "/orders/{order_id}/payment",
-    "Get what the customer's page needs to authenticate the payment, while the order is REQUIRES_ACTION. Limited to a "
-    "few requests a second, since each one asks Stripe.",
-    HTTPStatus.OK,
-    PaymentView,
-    {HTTPStatus.NOT_FOUND: ("not-found",)},
-)

@@ -16,25 +16,21 @@ from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import CANCEL
-from onecharge.runtime.http_api import JsonResponse, Request, Route
+from onecharge.runtime.http_api import JsonResponse, Request, respond
 from orders_api.http import Dependencies, conflict
-from orders_api.responses import OrderView, order_view
+from orders_api.responses import order_view
 
 
 def cancel_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
-    """Request the cancellation, which is finished asynchronously. Idempotent."""
-    order, is_new = request_cancellation(deps.orders, request.customer_id, order_id, now=deps.clock())
+    """Cancel an order unless it is paid. 202: it is stored, and the order becomes CANCELED or PAID. Idempotent."""
+    order, is_new = request_cancellation(deps.orders, request.subject, order_id, now=deps.clock())
     if is_new:
         deps.count("OrderCanceling")
         deps.log("cancellation requested", order)
     elif order.status is OrderStatus.PAID:
         raise conflict("already-paid", "The order is paid. It can be refunded, not canceled.")
-    is_finished = order.status is OrderStatus.CANCELED
-    return request.respond(
-        HTTPStatus.OK if is_finished else HTTPStatus.ACCEPTED,
-        order_view(order),
-        {"X-Correlation-Id": order.correlation_id},
-    )
+    status = HTTPStatus.OK if order.status is OrderStatus.CANCELED else HTTPStatus.ACCEPTED
+    return respond(status, order_view(order), order.correlation_id)
 
 
 def request_cancellation(
@@ -58,16 +54,3 @@ def request_cancellation(
             raise
         return conflicting.order, False
     return StoredOrder.from_item(item), True
-
-
-ROUTE = Route(
-    cancel_order,
-    "POST",
-    "/orders/{order_id}/cancel",
-    "Cancel an order unless it is paid. 202: the cancellation is stored, and the "
-    "order becomes CANCELED or PAID by itself. Idempotent.",
-    HTTPStatus.OK,
-    OrderView,
-    {HTTPStatus.NOT_FOUND: ("not-found",), HTTPStatus.CONFLICT: ("already-paid",)},
-    is_sometimes_accepted=True,
-)

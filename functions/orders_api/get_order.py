@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 from pydantic import Field
 
-from onecharge.runtime.http_api import JsonResponse, Request, ResponseModel, Route
+from onecharge.runtime.http_api import JsonResponse, Request, ResponseModel, respond
 from orders_api.http import STAFF_SCOPE, Dependencies
 from orders_api.refund_order import Refunds, refunds_of
 from orders_api.responses import OrderView, order_view
@@ -28,25 +28,14 @@ class OrderDetails(OrderView):
 
 
 def get_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
-    """Show the order, and its refunds: to its customer, and to the staff."""
-    is_for_staff = STAFF_SCOPE in request.caller.scopes
-    order = deps.find_order(order_id, of=None if is_for_staff else request.customer_id)
+    """Get an order: its status, its items, its attempts and its refunds. The staff gets any customer's."""
+    is_for_staff = STAFF_SCOPE in request.scopes
+    order = deps.find_order(order_id, of=None if is_for_staff else request.subject)
     if is_for_staff:
-        deps.log("order read by the staff", order, read_by=request.caller.subject)
+        deps.log("order read by the staff", order, read_by=request.subject)
     shown = order_view(order).model_dump(exclude_unset=True)
     shown["items"] = [ItemView(**item.model_dump(), amount=item.amount_minor) for item in order.items]
     shown["refunds"] = refunds_of(order, deps)
     if is_for_staff:
         shown["customer_id"] = order.customer_id
-    return request.respond(HTTPStatus.OK, OrderDetails(**shown), {"X-Correlation-Id": order.correlation_id})
-
-
-ROUTE = Route(
-    get_order,
-    "GET",
-    "/orders/{order_id}",
-    "Get an order: its status, its items, its attempts and its refunds. The staff gets any customer's.",
-    HTTPStatus.OK,
-    OrderDetails,
-    {HTTPStatus.NOT_FOUND: ("not-found",)},
-)
+    return respond(HTTPStatus.OK, OrderDetails(**shown), order.correlation_id)

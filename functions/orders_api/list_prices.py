@@ -1,13 +1,10 @@
-"""GET /prices: what a page shows before it places an order.
-
-It needs a token like any other route: a page that places orders has one, and nothing of this function is open.
-"""
+"""GET /prices: what a page shows before it places an order."""
 
 from http import HTTPStatus
 
 from pydantic import Field
 
-from onecharge.runtime.http_api import JsonResponse, Request, ResponseModel, Route
+from onecharge.runtime.http_api import JsonResponse, Request, ResponseModel, respond
 from orders_api.http import Dependencies
 
 
@@ -26,15 +23,10 @@ class PriceList(ResponseModel):
 
 
 def list_prices(request: Request, deps: Dependencies) -> JsonResponse:
-    """Show the prices that a new order has now."""
+    """List the prices that a new order has now, in each currency."""
     prices = [
         PriceView(sku=sku, currency=currency, unit_amount=unit_amount)
         for sku, amounts in deps.prices.items()
         for currency, unit_amount in amounts.items()
     ]
-    return request.respond(HTTPStatus.OK, PriceList(prices=prices))
-
-
-ROUTE = Route(
-    list_prices, "GET", "/prices", "List the prices of everything, in each currency.", HTTPStatus.OK, PriceList, {}
-)
+    return respond(HTTPStatus.OK, PriceList(prices=prices), request.correlation_id)

@@ -5,7 +5,6 @@ second attempt.
 """
 
 from datetime import datetime
-from http import HTTPStatus
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,15 +14,12 @@ from onecharge.orders.ids import digest_of, fingerprint_of
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStatusConflict, OrderStore
 from onecharge.orders.transitions import PAY_AGAIN
-from onecharge.runtime.http_api import JsonResponse, Problem, Request, Route
-from orders_api.http import BAD_BODY, REPLAYED, Dependencies, conflict, key_and_body, key_reused, parse
-from orders_api.responses import AcceptedOrder, accepted_order
+from onecharge.runtime.http_api import JsonResponse, Problem, Request
+from orders_api.http import Dependencies, accepted, conflict, key_and_body, key_reused
+from orders_api.responses import accepted_order
 
 ATTEMPTS_MAX = 8
 """Stripe advises no more, and cancels a PaymentIntent that is confirmed too often. The contract allows 100."""
-
-_KEY_IS_UNUSED = "attribute_not_exists(attempt_keys.#key)"
-_ANOTHER_IS_LEFT = "attempt < :attempts_max"
 
 
 class PaymentRequest(BaseModel):
@@ -35,14 +31,12 @@ class PaymentRequest(BaseModel):
 
 
 def pay_again(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
-    """Make another attempt, idempotent by its key; it is charged asynchronously."""
-    key, body = key_and_body(request)
-    wanted = parse(PaymentRequest, body, expected="The body does not name a payment method.")
-    order, is_new = make_attempt(deps.orders, request.customer_id, order_id, wanted, key, now=deps.clock())
+    """Pay a declined order with another card, idempotent by Idempotency-Key: a key never makes two attempts."""
+    key, wanted = key_and_body(request, PaymentRequest, expected="The body does not name a payment method.")
+    order, is_new = make_attempt(deps.orders, request.subject, order_id, wanted, key, now=deps.clock())
     deps.count("AttemptMade" if is_new else "AttemptReplayed")
     deps.log("attempt made" if is_new else "response replayed: attempt made before", order)
-    headers = {"X-Correlation-Id": order.correlation_id}
-    return request.respond(HTTPStatus.ACCEPTED, accepted_order(order), headers | ({} if is_new else REPLAYED))
+    return accepted(accepted_order(order), order.correlation_id, is_new=is_new)
 
 
 def make_attempt(
@@ -71,7 +65,7 @@ def make_attempt(
                 ":fingerprint": fingerprint,
                 ":attempts_max": ATTEMPTS_MAX,
             },
-            conditions=[_KEY_IS_UNUSED, _ANOTHER_IS_LEFT],
+            conditions=["attribute_not_exists(attempt_keys.#key)", "attempt < :attempts_max"],
         )
     except OrderStatusConflict as refused:
         if refused.order.attempt_keys.get(key) != fingerprint:
@@ -88,22 +82,3 @@ def _why_refused(order: StoredOrder, key: str) -> Problem:
         detail = f"The order is {order.status}: another attempt is possible only while PAYMENT_DECLINED."
         return conflict("not-declined", detail)
     return conflict("attempts-exhausted", f"No attempt follows the {order.attempt} there were. Place a new order.")
-
-
-ROUTE = Route(
-    pay_again,
-    "POST",
-    "/orders/{order_id}/payments",
-    "Make another attempt to pay a declined order, with another card. Idempotent by Idempotency-Key: a key that has "
-    "made an attempt never makes another.",
-    HTTPStatus.ACCEPTED,
-    AcceptedOrder,
-    {
-        HTTPStatus.BAD_REQUEST: BAD_BODY,
-        HTTPStatus.NOT_FOUND: ("not-found",),
-        HTTPStatus.CONFLICT: ("not-declined", "attempts-exhausted"),
-        HTTPStatus.UNPROCESSABLE_ENTITY: ("idempotency-key-reused",),
-    },
-    body=PaymentRequest,
-    is_idempotent_by_key=True,
-)

@@ -12,43 +12,32 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from onecharge.contract.events import PaymentMethodId
 from onecharge.contract.money import (
     MAX_AMOUNT_MINOR,
     AmountMinor,
-    Currency,
     as_money,
     require_chargeable,
     require_minimum,
 )
-from onecharge.orders.ids import digest_of, fingerprint_of, order_id_of
-from onecharge.orders.schema import OrderedItem, StoredOrder, new_order_item
+from onecharge.orders.ids import digest_of, order_id_of
+from onecharge.orders.schema import OrderedItem, Payable, StoredOrder, new_order_item
 from onecharge.orders.store import OrderStore
-from onecharge.runtime.http_api import JsonResponse, Problem, Request, Route
-from orders_api.http import BAD_BODY, REPLAYED, Dependencies, invalid_fields, key_and_body, key_reused, parse
-from orders_api.prices import NotForSale, PriceOf
-from orders_api.responses import AcceptedOrder, accepted_order
+from onecharge.runtime.http_api import JsonResponse, Problem, Request
+from orders_api.http import Dependencies, accepted, bad_request, key_and_body, key_reused
+from orders_api.prices import NotForSale, OrderLine, PriceOf
+from orders_api.responses import accepted_order
+
+_EXPECTED = "The body does not describe an order that can be charged."
 
 
-class OrderLine(BaseModel):
-    """One line of an order."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    sku: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,64}$")]
-    quantity: Annotated[int, Field(ge=1, le=10_000)]
-
-
-class OrderRequest(BaseModel):
+class OrderRequest(Payable):
     """The body of POST /orders. What it costs is not the client's to say (orders_api.prices)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    currency: Currency
-    payment_method: PaymentMethodId
     items: Annotated[list[OrderLine], Field(min_length=1, max_length=100)]
     # Excluded from the fingerprint: it says what was shown, not what is bought. After a 409 the client sends another
     # amount with the same key, which has to find the order if an earlier try was stored meanwhile.
@@ -59,20 +48,14 @@ class OrderRequest(BaseModel):
         "costs another amount by now.",
     )
 
-    @property
-    def fingerprint(self) -> str:
-        """See fingerprint_of."""
-        return fingerprint_of(self)
-
 
 def place_order(request: Request, deps: Dependencies) -> JsonResponse:
-    """Store the order, idempotent by its key; it is charged asynchronously."""
-    key, body = key_and_body(request)
-    wanted = parse(OrderRequest, body, expected="The body does not describe an order that can be charged.")
+    """Create an order, idempotent by Idempotency-Key. It is charged asynchronously."""
+    key, wanted = key_and_body(request, OrderRequest, expected=_EXPECTED)
     order, is_new = store_order(
         deps.orders,
         deps.shop,
-        request.customer_id,
+        request.subject,
         wanted,
         key,
         price_of=deps.price_of,
@@ -81,8 +64,7 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
     )
     deps.count("OrderPlaced" if is_new else "OrderReplayed")
     deps.log("order placed" if is_new else "response replayed: order placed before", order)
-    headers = {"X-Correlation-Id": order.correlation_id, "Location": f"/orders/{order.order_id}"}
-    return request.respond(HTTPStatus.ACCEPTED, accepted_order(order), headers | ({} if is_new else REPLAYED))
+    return accepted(accepted_order(order), order.correlation_id, is_new=is_new, location=order.order_id)
 
 
 def store_order(
@@ -133,7 +115,8 @@ def priced(wanted: OrderRequest, price_of: PriceOf) -> list[OrderedItem]:
     try:
         unit_amounts = price_of(wanted.items, wanted.currency)
     except NotForSale as missing:
-        raise invalid_fields({f"/items/{index}/sku": reason for index, reason in missing.reasons.items()}) from None
+        errors = [(f"/items/{index}/sku", reason) for index, reason in missing.reasons.items()]
+        raise bad_request("invalid-request", _EXPECTED, errors) from None
     items = [
         OrderedItem(sku=line.sku, quantity=line.quantity, unit_amount=unit_amount)
         for line, unit_amount in zip(wanted.items, unit_amounts, strict=True)
@@ -145,7 +128,7 @@ def priced(wanted: OrderRequest, price_of: PriceOf) -> list[OrderedItem]:
         require_chargeable(amount_minor, wanted.currency)
         require_minimum(amount_minor, wanted.currency)
     except PydanticCustomError as refused:
-        raise invalid_fields({"/items": refused.message()}) from None
+        raise bad_request("invalid-request", _EXPECTED, [("/items", refused.message())]) from None
     if wanted.amount not in (None, amount_minor):
         present = as_money(amount_minor, wanted.currency)
         # An earlier try, priced before the list changed, may still be on its way: with another key it would be a second
@@ -156,21 +139,3 @@ def priced(wanted: OrderRequest, price_of: PriceOf) -> list[OrderedItem]:
         )
         raise Problem(HTTPStatus.CONFLICT, "amount-differs", detail, members={"amount": amount_minor})
     return items
-
-
-ROUTE = Route(
-    place_order,
-    "POST",
-    "/orders",
-    "Create an order. Idempotent by Idempotency-Key; charged asynchronously.",
-    HTTPStatus.ACCEPTED,
-    AcceptedOrder,
-    {
-        HTTPStatus.BAD_REQUEST: BAD_BODY,
-        HTTPStatus.CONFLICT: ("amount-differs",),
-        HTTPStatus.UNPROCESSABLE_ENTITY: ("idempotency-key-reused",),
-    },
-    body=OrderRequest,
-    is_idempotent_by_key=True,
-    returns_location=True,
-)

@@ -6,7 +6,9 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 type Prices = Mapping[str, Mapping[str, int]]
 """The price of one piece: by sku, then by currency, in minor units."""
@@ -14,17 +16,16 @@ type Prices = Mapping[str, Mapping[str, int]]
 PRICES: Prices = json.loads(Path(__file__).with_name("prices.json").read_text())
 
 
-class Item(Protocol):
-    """A line of an order."""
+class OrderLine(BaseModel):
+    """One line of an order: what is bought, and how many of it."""
 
-    @property
-    def sku(self) -> str: ...
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    @property
-    def quantity(self) -> int: ...
+    sku: Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,64}$", description="One of those that GET /prices lists.")]
+    quantity: Annotated[int, Field(ge=1, le=10_000)]
 
 
-type PriceOf = Callable[[Sequence[Item], str], Sequence[int]]
+type PriceOf = Callable[[Sequence[OrderLine], str], Sequence[int]]
 
 
 class NotForSale(Exception):
@@ -35,7 +36,7 @@ class NotForSale(Exception):
         self.reasons = reasons
 
 
-def price_of(items: Sequence[Item], currency: str, prices: Prices = PRICES) -> list[int]:
+def price_of(items: Sequence[OrderLine], currency: str, prices: Prices = PRICES) -> list[int]:
     """Returns what one piece of each item costs, in the minor unit of the currency.
 
     An order is priced once. The amounts are stored with it, so a retry keeps them, and so does a later attempt.

@@ -5,8 +5,7 @@ request ─► validate ─► one transaction: the refund stored, its amount re
 """
 
 from datetime import datetime, timedelta
-from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -19,17 +18,8 @@ from onecharge.orders.ids import digest_of, fingerprint_of
 from onecharge.orders.refund_store import pending_minor
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import REFUNDABLE_SECONDS, StoredOrder
-from onecharge.runtime.http_api import JsonResponse, Problem, Request, ResponseModel, Route, try_again
-from orders_api.http import (
-    BAD_BODY,
-    REPLAYED,
-    STAFF_SCOPE,
-    Dependencies,
-    conflict,
-    key_and_body,
-    key_reused,
-    parse,
-)
+from onecharge.runtime.http_api import JsonResponse, Request, ResponseModel, try_again
+from orders_api.http import STAFF_SCOPE, Dependencies, accepted, bad_request, conflict, key_and_body, key_reused
 from orders_api.responses import Timestamp
 
 _TRIES = 3
@@ -71,33 +61,30 @@ class AcceptedRefund(RefundView):
 
 
 def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
-    """Reserve the amount, idempotent by the key; it is refunded asynchronously."""
-    key, body = key_and_body(request)
-    wanted = parse(RefundRequest, body or "{}", expected="The body does not name an amount that can be refunded.")
+    """Refund a part of what was paid, or all that is left, idempotent by Idempotency-Key: any order, by the staff."""
+    request.require_scope(STAFF_SCOPE)
+    expected = "The body does not name an amount that can be refunded."
+    key, wanted = key_and_body(request, RefundRequest, expected=expected, if_empty="{}")
     refund, is_new = request_refund(
         deps,
         order_id,
         wanted,
         key,
-        requested_by=request.caller.subject,
+        requested_by=request.subject,
         correlation_id=request.correlation_id,
         now=deps.clock(),
     )
     deps.count("RefundRequested" if is_new else "RefundReplayed")
+    about = {"order_id": order_id, "refund_id": refund.refund_id, "requested_by": request.subject}
     deps.logger.info(
         "refund requested" if is_new else "response replayed: refund requested before",
-        extra={
-            "order_id": order_id,
-            "refund_id": refund.refund_id,
-            "requested_by": request.caller.subject,
-            "correlation_id": refund.correlation_id,
-        },
+        extra={**about, "correlation_id": refund.correlation_id},
     )
     # A retry gets the response of the first try, whatever the refund's status is by now.
-    shown = {**_view(refund), "status": RefundState.PENDING, "pending_reason": None}
-    accepted = AcceptedRefund(**shown, order_id=order_id, currency=refund.currency)
-    headers = {"X-Correlation-Id": refund.correlation_id, "Location": f"/orders/{order_id}"}
-    return request.respond(HTTPStatus.ACCEPTED, accepted, headers | ({} if is_new else REPLAYED))
+    first = refund.model_copy(update={"status": RefundState.PENDING, "pending_reason": None})
+    shown = _view(first).model_dump(exclude_unset=True)
+    response = AcceptedRefund(**shown, order_id=order_id, currency=refund.currency)
+    return accepted(response, refund.correlation_id, is_new=is_new, location=order_id)
 
 
 def request_refund(
@@ -163,13 +150,14 @@ def _refundable_minor(order: StoredOrder, amount_minor: int | None, now: datetim
     try:
         require_chargeable(wanted_minor, order.currency)
     except PydanticCustomError as refused:
-        raise Problem(HTTPStatus.BAD_REQUEST, "invalid-request", refused.message()) from None
+        raise bad_request("invalid-request", refused.message()) from None
     return wanted_minor
 
 
 def is_refundable_despite(dispute_status: str) -> bool:
     """Whether the customer has no money by this dispute: it was won, or is a warning. One that was prevented has paid.
 
+    The payment service has the same rule (payments/rows.py) and decides; asked here, too, the staff knows immediately.
     Source: Stripe API reference, "The Dispute object", `status`; Stripe documentation, "Disputes", inquiries.
     """
     return dispute_status == "won" or dispute_status.startswith("warning_")
@@ -178,35 +166,14 @@ def is_refundable_despite(dispute_status: str) -> bool:
 def refunds_of(order: StoredOrder, deps: Dependencies) -> list[RefundView]:
     """The refunds of the order, the oldest first. Only a paid order has any."""
     refunds = deps.refunds.of_order(order.order_id) if order.status is OrderStatus.PAID else []
-    return [RefundView(**_view(refund)) for refund in refunds]
+    return [_view(refund) for refund in refunds]
 
 
-def _view(refund: StoredRefund) -> dict[str, Any]:
-    return {
-        "refund_id": refund.refund_id,
-        "status": refund.status,
-        "amount": refund.amount_minor,
-        "requested_at": refund.requested_at,
+def _view(refund: StoredRefund) -> RefundView:
+    return RefundView(
+        refund_id=refund.refund_id,
+        status=refund.status,
+        amount=refund.amount_minor,
+        requested_at=refund.requested_at,
         **({"pending_reason": refund.pending_reason} if refund.pending_reason else {}),
-    }
-
-
-ROUTE = Route(
-    refund_order,
-    "POST",
-    "/orders/{order_id}/refunds",
-    "Refund a part of what was paid, or all that is left: for the staff, of any customer's order. Idempotent by "
-    "Idempotency-Key; refunded asynchronously.",
-    HTTPStatus.ACCEPTED,
-    AcceptedRefund,
-    {
-        HTTPStatus.BAD_REQUEST: BAD_BODY,
-        HTTPStatus.NOT_FOUND: ("not-found",),
-        HTTPStatus.CONFLICT: ("not-paid", "paid-too-long-ago", "disputed", "more-than-is-left"),
-        HTTPStatus.UNPROCESSABLE_ENTITY: ("idempotency-key-reused",),
-    },
-    body=RefundRequest,
-    is_idempotent_by_key=True,
-    returns_location=True,
-    scope=STAFF_SCOPE,
-)
+    )

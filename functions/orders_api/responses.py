@@ -1,6 +1,6 @@
 """The API's responses about orders: the routes build these, and docs/openapi.json is generated from them."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -11,7 +11,6 @@ from onecharge.runtime.http_api import ResponseModel
 from orders_api.declines import message_for
 
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-
 
 _CONFIRM = (
     "The customer has to confirm this payment at their bank (3-D Secure). Their page gets the client secret from "
@@ -80,39 +79,36 @@ def accepted_order(order: StoredOrder) -> AcceptedOrder:
 
 def order_view(order: StoredOrder) -> OrderView:
     """The order as its customer sees it."""
-    shown: dict[str, Any] = {
-        "order_id": order.order_id,
-        "status": order.status,
-        "amount": order.amount_minor,
-        "currency": order.currency,
-        "placed_at": order.placed_at,
-        "attempts": _attempts(order),
-        "amount_refunded": order.refunded_minor,
+    requires_action = order.status is OrderStatus.REQUIRES_ACTION
+    some = {
+        "next_step": _CONFIRM.format(order_id=order.order_id) if requires_action else None,
+        "paid_at": order.paid_at,
+        "cancel_reason": order.cancel_reason,
+        "dispute_status": order.dispute_status,
     }
-    if order.status is OrderStatus.REQUIRES_ACTION:
-        shown["next_step"] = _CONFIRM.format(order_id=order.order_id)
-    if order.paid_at:
-        shown["paid_at"] = order.paid_at
-    if order.cancel_reason:
-        shown["cancel_reason"] = order.cancel_reason
-    if order.dispute_status:
-        shown["dispute_status"] = order.dispute_status
-    return OrderView(**shown)
+    return OrderView(
+        order_id=order.order_id,
+        status=order.status,
+        amount=order.amount_minor,
+        currency=order.currency,
+        placed_at=order.placed_at,
+        attempts=_attempts(order),
+        amount_refunded=order.refunded_minor,
+        **{name: value for name, value in some.items() if value},
+    )
 
 
-def _attempts(order: StoredOrder) -> list[dict[str, Any]]:
+def _attempts(order: StoredOrder) -> list[AttemptView]:
     """The attempts that have ended, and the present one, which has the order's status unless another one has paid."""
-    ended = (OrderStatus.PAYMENT_DECLINED, OrderStatus.PAID)
-    shown = [_attempt(order, number) for number in sorted(order.outcomes) if order.outcomes[number].status in ended]
-    if all(each["attempt"] != order.attempt for each in shown):
+    shown = []
+    for number, outcome in sorted(order.outcomes.items()):
+        if outcome.status is OrderStatus.PAID:
+            shown.append(AttemptView(attempt=number, status=outcome.status))
+        elif outcome.status is OrderStatus.PAYMENT_DECLINED:
+            why = {"decline_code": outcome.decline_code, "message": message_for(outcome.decline_code)}
+            shown.append(AttemptView(attempt=number, status=outcome.status, **why))
+    if all(each.attempt != order.attempt for each in shown):
         is_superseded = order.paid_attempt not in (None, order.attempt)
-        shown.append({"attempt": order.attempt, "status": OrderStatus.CANCELED if is_superseded else order.status})
-    return shown
-
-
-def _attempt(order: StoredOrder, number: int) -> dict[str, Any]:
-    outcome = order.outcomes[number]
-    shown: dict[str, Any] = {"attempt": number, "status": outcome.status}
-    if outcome.status is OrderStatus.PAYMENT_DECLINED:
-        shown |= {"decline_code": outcome.decline_code, "message": message_for(outcome.decline_code)}
+        status = OrderStatus.CANCELED if is_superseded else order.status
+        shown.append(AttemptView(attempt=order.attempt, status=status))
     return shown

@@ -15,13 +15,9 @@ from stripe_webhook.http_route import WebhookRoute
 
 class StripeWebhookParts(SyncParts):
     @part
-    def signing_secret(self) -> Secret:
-        return Secret(self.secretsmanager, self.environment["STRIPE_WEBHOOK_SECRET_ARN"])
-
-    @part
     def route(self) -> WebhookRoute:
         return WebhookRoute(
-            secret=self.signing_secret,
+            secret=Secret(self.secretsmanager, self.environment["STRIPE_WEBHOOK_SECRET_ARN"]),
             apply=self.apply,
             is_live=lambda: self.stripe.is_live(),
             newest=NewestReceived(self.checkpoints(Received)),

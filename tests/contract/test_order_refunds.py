@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from itertools import combinations, permutations
 from typing import Any
 
@@ -13,9 +12,7 @@ from onecharge.contract.events import EventType
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.waiting import WaitingIndex
-from onecharge.runtime.dynamodb import shard_of
 from onecharge.runtime.http_api import Problem
-from republish.waiting import waiting_refunds
 from tests.contract.conftest import Endpoint
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.one_order import NOW, refused
@@ -107,6 +104,8 @@ def test_a_concurrent_retry_returns_the_same_refund(shop: RefundedOrder, monkeyp
     meanwhile(monkeypatch, lambda: made.append(shop.refund(1000, "a")))
     assert [shop.refund(1000, "a")] == made == shop.refunds.of_order(shop.order_id)
     assert shop.left == 1500
+    # Nor is a refund written over, though the order is as it was read.
+    assert not shop.refunds.store_and_reserve(made[0], shop.order, [])
 
 
 # ---------------------------------------------------------------- outcomes
@@ -171,21 +170,29 @@ def test_an_order_that_was_put_back_counts_what_waits_anew(shop: RefundedOrder, 
     assert shop.stored(second)["status"] == "PENDING"
 
 
-def test_a_request_counts_what_waits_anew(shop: RefundedOrder) -> None:
-    """The order was put back to before the refund that waits."""
+def test_a_request_counts_what_waits_and_what_was_made_anew(shop: RefundedOrder) -> None:
+    """The order was put back to before the refund that waits, or before one that has ended."""
     before = shop.order
-    shop.refund(400, "a")
+    made = shop.refund(400, "a")
     shop.put_back(before)
     assert refused(lambda: shop.refund(2101, "b")) == "more-than-is-left"
-    assert (shop.refund(None, "b").amount_minor, shop.order.pending_refunds_minor) == (2100, 2500)
+    assert (shop.refund(1000, "b").amount_minor, shop.order.pending_refunds_minor) == (1000, 1400)
+    shop.outcome(made, "made", revision=1, total=400)
+    shop.put_back(before)
+    assert refused(lambda: shop.refund(1101, "c")) == "more-than-is-left"
+    assert shop.refund(None, "c").amount_minor == 1100
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_outcome_of_another_amount_is_an_error(shop: RefundedOrder, kind: str) -> None:
-    """Neither the refund nor the reservation changes; SQS delivers it again until it is in the DLQ, with an alarm."""
+def test_an_outcome_of_what_is_not_there_is_an_error(shop: RefundedOrder, kind: str) -> None:
+    """Of another amount, an unknown refund, or an unknown order. Neither the refund nor the reservation changes; SQS
+    delivers it again until it is in the DLQ, with an alarm."""
     refund = shop.refund(1000, "a")
-    with pytest.raises(RefundConflict):
-        shop.outcome(refund.model_copy(update={"amount_minor": 999}), kind)
+    errors = {"amount_minor": (999, RefundConflict), "refund_id": ("rfd_" + "0" * 32, NoSuchRefund)}
+    errors |= {"order_id": ("ord_" + "0" * 32, NoSuchRefund)}
+    for name, (value, error) in errors.items():
+        with pytest.raises(error):
+            shop.outcome(refund.model_copy(update={name: value}), kind)
     assert (shop.refunds.of_order(shop.order_id), shop.left) == ([refund], 1500)
 
 
@@ -195,15 +202,6 @@ def test_an_order_that_keeps_changing_is_an_error(shop: RefundedOrder, monkeypat
     monkeypatch.setattr(OrderRefundStore, "write_outcome", lambda *_: False)
     with pytest.raises(RefundConflict):
         shop.outcome(refund, "made")
-
-
-def test_an_outcome_of_an_unknown_refund_is_an_error(shop: RefundedOrder) -> None:
-    """As after a loss; and of an unknown order."""
-    refund = shop.refund(1, "a")
-    for changes in ({"refund_id": "rfd_" + "0" * 32}, {"order_id": "ord_" + "0" * 32}):
-        with pytest.raises(NoSuchRefund):
-            shop.outcome(refund.model_copy(update=changes), "made")
-    assert shop.left == 2499
 
 
 # ---------------------------------------------------------------- what waits
@@ -224,18 +222,3 @@ def test_a_refund_that_has_an_outcome_waits_no_more(shop: RefundedOrder, kind: s
     shop.outcome(refund, kind)
     assert kept() == ({"expires_at"}, 0)
     assert (shop.item.get("waiting_shard"), shop.item["expires_at"]) == (None, 7)
-
-
-def test_a_refund_that_waits_is_found(shop: RefundedOrder) -> None:
-    """Through the index, page by page, and read as it is."""
-    for number in range(3):
-        shop.refund(100, f"key-{number}")
-    refunds, until = waiting_refunds(shop.client, shop.refunds_table), (NOW + timedelta(days=1)).timestamp()
-    seen: list[Any] = []
-    cursor = None
-    for _ in range(4):
-        page, cursor = refunds.index.page(shard_of(shop.order_id), until=until, after=cursor, limit=1)
-        seen += page
-        if cursor is None:
-            break
-    assert len({event.id for item in refunds.read(seen) if (event := refunds.event_of(item))}) == 3

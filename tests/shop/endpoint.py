@@ -51,7 +51,7 @@ class Endpoint(Shop):
         super().__post_init__()
         self.secret = SigningSecret(STRIPE_WEBHOOK_SECRET, STRIPE_WEBHOOK_SECRET)
         self.route = WebhookRoute(
-            secret=self.secret,
+            secret=self.secret,  # type: ignore[arg-type]  # As runtime.secrets.Secret.
             apply=self.apply,
             is_live=lambda: False,
             newest=NewestReceived(self.received),

@@ -1,26 +1,136 @@
-"""docs/openapi.json: the API as OpenAPI 3.1, generated from the routes and the models that they work with.
+"""docs/openapi.json: the API as OpenAPI 3.1, generated from the operations here and the models that the routes use.
 
 `make openapi` writes it; a test fails if it is not what the code says. Nothing of this is deployed.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, Field
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
 
-from get_payment.payment import ROUTE as GET_PAYMENT
+from get_payment.payment import PaymentView
 from local.stack import PROJECT
 from onecharge.contract.events import ORDER_ID_PATTERN
-from onecharge.runtime.http_api import COMMON_PROBLEMS, ProblemDetails, Route
-from orders_api.app import ROUTES as ORDERS_ROUTES
-from orders_api.http import IDEMPOTENCY_KEY_PATTERN
-
-ROUTES = (*ORDERS_ROUTES, GET_PAYMENT)
+from onecharge.runtime.http_api import ResponseModel
+from orders_api.cancel_order import cancel_order
+from orders_api.get_order import OrderDetails, get_order
+from orders_api.http import IDEMPOTENCY_KEY_PATTERN, STAFF_SCOPE
+from orders_api.list_orders import OrdersQuery, list_orders
+from orders_api.list_prices import PriceList, list_prices
+from orders_api.pay_again import PaymentRequest, pay_again
+from orders_api.place_order import OrderRequest, place_order
+from orders_api.refund_order import AcceptedRefund, RefundRequest, refund_order
+from orders_api.responses import AcceptedOrder, OrderList, OrderView
 
 DOCUMENT = PROJECT / "docs/openapi.json"
+
+
+class InvalidPart(ResponseModel):
+    """One field of the request that breaks the contract."""
+
+    pointer: str = Field(description="A JSON Pointer into the body (RFC 6901), or the name of a query parameter.")
+    detail: str
+
+
+class ProblemDetails(ResponseModel):
+    """Why the request was refused (RFC 9457); it never repeats what was sent."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    correlation_id: str
+    errors: list[InvalidPart] = Field(default=[], description="Only where the type is `invalid-request`.")
+    amount: int | None = Field(
+        default=None, description="Only where the type is `amount-differs`: what the order costs now, in minor units."
+    )
+
+
+BAD_BODY = {
+    400: ("idempotency-key-missing", "idempotency-key-invalid", "body-too-long", "invalid-json", "invalid-request"),
+    422: ("idempotency-key-reused",),
+}
+NOT_FOUND = {404: ("not-found",)}
+ANY_ROUTE = {401: ("unauthenticated",), 403: ("forbidden",), 500: ("internal",), 503: ("try-again",)}
+"""The kinds of problem by status: of a route that takes a body and an idempotency key, of one about an order, of any:
+the token does not allow the request, or something of ours or of AWS's fails (500 and 503: retrying is safe)."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One method of one path. One that takes a body is idempotent by the header Idempotency-Key."""
+
+    handler: Callable[..., object]
+    """Its docstring is the summary."""
+    route: str
+    """As template.yaml and API Gateway write it: `POST /orders`."""
+    status: int
+    response: type[BaseModel]
+    problems: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """By status, in addition to ANY_ROUTE."""
+    body: type[BaseModel] | None = None
+    query: type[BaseModel] | None = None
+    has_location: bool = False
+    scope: str | None = None
+    """What the access token has to allow; template.yaml says the same of the route."""
+
+    @property
+    def method(self) -> str:
+        return self.route.split(" ")[0]
+
+    @property
+    def path(self) -> str:
+        return self.route.split(" ")[1]
+
+    @property
+    def name(self) -> str:
+        return self.handler.__name__
+
+    @property
+    def all_problems(self) -> Mapping[int, tuple[str, ...]]:
+        return {**self.problems, **ANY_ROUTE}
+
+
+def get_payment() -> None:
+    """Get what the customer's page needs to authenticate the payment, while the order is REQUIRES_ACTION."""
+
+
+ATTEMPT_REFUSED = {409: ("not-declined", "attempts-exhausted")}
+REFUND_REFUSED = {409: ("not-paid", "paid-too-long-ago", "disputed", "more-than-is-left")}
+ABOUT_ONE = BAD_BODY | NOT_FOUND
+OPERATIONS = (
+    Operation(
+        place_order,
+        "POST /orders",
+        202,
+        AcceptedOrder,
+        BAD_BODY | {409: ("amount-differs",)},
+        OrderRequest,
+        has_location=True,
+    ),
+    Operation(list_orders, "GET /orders", 200, OrderList, {400: ("invalid-request",)}, query=OrdersQuery),
+    Operation(get_order, "GET /orders/{order_id}", 200, OrderDetails, NOT_FOUND),
+    Operation(list_prices, "GET /prices", 200, PriceList),
+    Operation(
+        pay_again, "POST /orders/{order_id}/payments", 202, AcceptedOrder, ABOUT_ONE | ATTEMPT_REFUSED, PaymentRequest
+    ),
+    Operation(cancel_order, "POST /orders/{order_id}/cancel", 200, OrderView, NOT_FOUND | {409: ("already-paid",)}),
+    Operation(
+        refund_order,
+        "POST /orders/{order_id}/refunds",
+        202,
+        AcceptedRefund,
+        ABOUT_ONE | REFUND_REFUSED,
+        RefundRequest,
+        has_location=True,
+        scope=STAFF_SCOPE,
+    ),
+    Operation(get_payment, "GET /orders/{order_id}/payment", 200, PaymentView, NOT_FOUND),
+)
 
 _ABOUT = """\
 Creates orders and shows their status; each is charged once, however often anything on the way is delivered or retried.
@@ -37,7 +147,7 @@ Each request needs an access token; its subject is the customer. Another custome
 not exist. API Gateway itself verifies the token and limits the requests: its responses are `application/json` with a
 `message` (401, 403 without the route's scope, 413, 429, or 503 after a timeout)."""
 
-_HEADERS: Mapping[str, dict[str, JsonValue]] = {
+_HEADERS: Mapping[str, dict[str, Any]] = {
     "X-Correlation-Id": {
         "description": "In every log line and event of the order, or of the refused request.",
         "required": True,
@@ -55,37 +165,21 @@ _HEADERS: Mapping[str, dict[str, JsonValue]] = {
     "Cache-Control": {"required": True, "schema": {"type": "string", "const": "no-store"}},
 }
 
-_BY_API_GATEWAY: Mapping[HTTPStatus, str] = {
-    HTTPStatus.UNAUTHORIZED: "No access token, or one that is not valid.",
-    HTTPStatus.FORBIDDEN: "The access token does not have the scope that the request needs.",
-    HTTPStatus.TOO_MANY_REQUESTS: "More requests than the stage allows. Retry later.",
+_BY_API_GATEWAY = {
+    401: "No access token, or one that is not valid.",
+    403: "The access token does not have the scope that the request needs.",
+    429: "More requests than the stage allows. Retry later.",
 }
 """What API Gateway responds before any function runs. An HTTP API cannot change these bodies."""
 
-_IDEMPOTENCY_KEY: dict[str, JsonValue] = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "required": True,
-    "description": "Visible ASCII without commas, the same for every retry of one request and new for each new one.",
-    "schema": {"type": "string", "pattern": IDEMPOTENCY_KEY_PATTERN},
-}
-
-_ORDER_ID: dict[str, JsonValue] = {
-    "name": "order_id",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string", "pattern": ORDER_ID_PATTERN},
-}
-
-
-_GATEWAY_MESSAGE: dict[str, JsonValue] = {
+_GATEWAY_MESSAGE = {
     "description": "A response of API Gateway itself.",
     "type": "object",
     "properties": {"message": {"type": ["string", "null"]}},
     "required": ["message"],
 }
 
-_ACCESS_TOKEN: dict[str, JsonValue] = {
+_ACCESS_TOKEN = {
     "type": "http",
     "scheme": "bearer",
     "bearerFormat": "JWT",
@@ -103,19 +197,15 @@ class _WithoutTitles(GenerateJsonSchema):
 def document() -> dict[str, Any]:
     """The whole document, as JSON."""
     paths: dict[str, dict[str, Any]] = {}
-    for route in ROUTES:
-        paths.setdefault(route.path, {})[route.method.lower()] = _described(route)
+    for each in OPERATIONS:
+        paths.setdefault(each.path, {})[each.method.lower()] = _described(each)
+    host = "https://{api_id}.execute-api.{region}.amazonaws.com"
+    variables = {"api_id": {"default": "a1b2c3d4e5"}, "region": {"default": "us-east-1"}}
     return {
         "openapi": "3.1.0",
         "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
         "info": {"title": "onecharge", "version": "1", "description": _ABOUT},
-        "servers": [
-            {
-                "url": "https://{api_id}.execute-api.{region}.amazonaws.com",
-                "description": "The output ApiUrl of the stack.",
-                "variables": {"api_id": {"default": "a1b2c3d4e5"}, "region": {"default": "us-east-1"}},
-            }
-        ],
+        "servers": [{"url": host, "description": "The output ApiUrl of the stack.", "variables": variables}],
         "paths": paths,
         "components": {
             "headers": dict(_HEADERS),
@@ -130,88 +220,72 @@ def text() -> str:
     return json.dumps(document(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _described(route: Route) -> dict[str, Any]:
+def _described(operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
-        "operationId": route.name,
-        "summary": route.summary,
-        "parameters": list(_parameters(route)),
-        "responses": dict(_responses(route)),
+        "operationId": operation.name,
+        "summary": operation.handler.__doc__,
+        "parameters": list(_parameters(operation)),
+        "responses": dict(_responses(operation)),
         # Since OpenAPI 3.1 the roles that a token needs may be listed for any kind of scheme.
-        "security": [{"AccessToken": [route.scope] if route.scope else []}],
+        "security": [{"AccessToken": [operation.scope] if operation.scope else []}],
     }
-    if route.body:
-        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(route.body)}}}
+    if operation.body:
+        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(operation.body)}}}
     return described
 
 
-def _parameters(route: Route) -> Iterator[dict[str, Any]]:
-    if "{order_id}" in route.path:
-        yield _ORDER_ID
-    if route.is_idempotent_by_key:
-        yield _IDEMPOTENCY_KEY
-    if route.query:
-        schema = route.query.model_json_schema(schema_generator=_WithoutTitles)
-        for name, each in schema["properties"].items():
-            yield {
-                "name": name,
-                "in": "query",
-                "required": name in schema.get("required", []),
-                "schema": _not_null(each),
-            }
+def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
+    if "{order_id}" in operation.path:
+        schema = {"type": "string", "pattern": ORDER_ID_PATTERN}
+        yield {"name": "order_id", "in": "path", "required": True, "schema": schema}
+    if operation.body:
+        about = "Visible ASCII without commas, the same for every retry of one request and new for each new one."
+        key = {"name": "Idempotency-Key", "in": "header", "required": True, "description": about}
+        yield key | {"schema": {"type": "string", "pattern": IDEMPOTENCY_KEY_PATTERN}}
+    if operation.query:
+        fields = operation.query.model_json_schema(schema_generator=_WithoutTitles)["properties"]
+        for name, schema in fields.items():
+            # A parameter that is left out is not null: a query has no null.
+            values = [each for each in schema.pop("anyOf", [schema]) if each != {"type": "null"}]
+            shown = {key: each for key, each in {**schema, **values[0]}.items() if each is not None}
+            yield {"name": name, "in": "query", "required": False, "schema": shown}
 
 
-def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter that is left out is not null: a query has no null."""
-    if "anyOf" not in schema:
-        return schema
-    [of_value] = [each for each in schema["anyOf"] if each != {"type": "null"}]
-    return dict(of_value)
-
-
-def _responses(route: Route) -> Iterator[tuple[str, dict[str, Any]]]:
+def _responses(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
     headers = ["X-Correlation-Id", "Cache-Control"]
-    headers += ["Location"] if route.returns_location else []
-    headers += ["Idempotent-Replayed"] if route.is_idempotent_by_key else []
-    response = _response(route.status, "application/json", _ref(route.response), headers)
-    if "order_id" in route.response.model_fields:
-        response["links"] = dict(_links())
-    yield str(route.status.value), response
-    if route.is_sometimes_accepted:
-        yield str(HTTPStatus.ACCEPTED.value), {**response, "description": HTTPStatus.ACCEPTED.phrase}
-    for status, kinds in {**route.problems, **COMMON_PROBLEMS}.items():
-        fixed = {
-            "type": {"enum": [f"urn:onecharge:problem:{kind}" for kind in kinds]},
-            "status": {"const": status.value},
-        }
+    headers += ["Location"] if operation.has_location else []
+    headers += ["Idempotent-Replayed"] if operation.body else []
+    response = _response(operation.status, "application/json", _ref(operation.response), headers)
+    if "order_id" in operation.response.model_fields:
+        # From a response that names an order to the requests that are possible for it.
+        parameters = {"order_id": "$response.body#/order_id"}
+        about_it = [each.name for each in OPERATIONS if "{order_id}" in each.path]
+        response["links"] = {name: {"operationId": name, "parameters": parameters} for name in about_it}
+    yield str(operation.status), response
+    if operation.name == "cancel_order":
+        yield "202", response | {"description": HTTPStatus.ACCEPTED.phrase}
+    for status, kinds in operation.all_problems.items():
+        fixed = {"type": {"enum": [f"urn:onecharge:problem:{kind}" for kind in kinds]}, "status": {"const": status}}
         schema = {**_ref(ProblemDetails), "properties": fixed}
         described = _response(status, "application/problem+json", schema, ["X-Correlation-Id"])
         if status in _BY_API_GATEWAY:
             described["headers"] = {}
             described["content"] |= _by_api_gateway(status)["content"]
-        yield str(status.value), described
-    for status in _BY_API_GATEWAY.keys() - COMMON_PROBLEMS.keys():
-        yield str(status.value), _by_api_gateway(status)
+        yield str(status), described
+    yield "429", _by_api_gateway(429)
 
 
-def _by_api_gateway(status: HTTPStatus) -> dict[str, Any]:
+def _by_api_gateway(status: int) -> dict[str, Any]:
     schema = {"$ref": "#/components/schemas/GatewayMessage"}
     return {"description": _BY_API_GATEWAY[status], "content": {"application/json": {"schema": schema}}}
 
 
-def _response(status: HTTPStatus, content_type: str, schema: dict[str, Any], headers: list[str]) -> dict[str, Any]:
+def _response(status: int, content_type: str, schema: dict[str, Any], headers: list[str]) -> dict[str, Any]:
     return {
-        "description": status.phrase,
+        "description": HTTPStatus(status).phrase,
         "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in headers},
         "content": {content_type: {"schema": schema}},
     }
-
-
-def _links() -> Iterator[tuple[str, dict[str, Any]]]:
-    """From a response that names an order to the requests that are possible for it."""
-    for route in ROUTES:
-        if "{order_id}" in route.path:
-            parameters = {"order_id": "$response.body#/order_id"}
-            yield route.name, {"operationId": route.name, "parameters": parameters}
 
 
 def _ref(model: type[BaseModel]) -> dict[str, Any]:
@@ -219,14 +293,19 @@ def _ref(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Any]:
-    bodies = [route.body for route in ROUTES if route.body]
-    responses: list[type[BaseModel]] = [ProblemDetails, *(route.response for route in ROUTES)]
+    bodies = [each.body for each in OPERATIONS if each.body]
+    responses: list[type[BaseModel]] = [ProblemDetails, *(each.response for each in OPERATIONS)]
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(each, "validation") for each in bodies]
     models += [(each, "serialization") for each in dict.fromkeys(responses)]
     _, schemas = models_json_schema(
         models, ref_template="#/components/schemas/{model}", schema_generator=_WithoutTitles
     )
-    return dict(schemas["$defs"])
+    described: dict[str, dict[str, Any]] = schemas["$defs"]
+    for name, schema in described.items():
+        # A response may get more fields: clients are not promised that it has no others.
+        if name not in ("OrderLine", *(each.__name__ for each in bodies)):
+            schema.pop("additionalProperties", None)
+    return described
 
 
 if __name__ == "__main__":

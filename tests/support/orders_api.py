@@ -3,10 +3,8 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime
-from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import boto3
@@ -15,29 +13,30 @@ import pytest
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.dynamodb import to_item
-from onecharge.runtime.http_api import COMMON_PROBLEMS, ProblemDetails
-from orders_api.app import ROUTES, orders_resolver
+from orders_api.app import orders_api
 from orders_api.http import Dependencies
 from orders_api.prices import price_of
 from tests.support.fixed_prices import PRICES
 from tests.support.harness import LambdaContext, Log, Sample, create_table
+from tests.support.openapi import OPERATIONS, Operation, ProblemDetails
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
-
 SHOP = "a-shop"
-OTHER_CARD = {"payment_method": "pm_card_mastercard"}
-STAFF = {"sub": "staff_1", "scope": "onecharge/refund"}
-"""The claims of a member of the staff."""
+UNKNOWN = "ord_" + "0" * 32
+ROUTES = {each.name: each for each in OPERATIONS if each.name != "get_payment"}
+BODIES: dict[str, Any] = {
+    "place_order": {"currency": "eur", "payment_method": "pm_card_visa", "items": [{"sku": "mug", "quantity": 2}]},
+    "pay_again": {"payment_method": "pm_card_mastercard"},
+    "refund_order": {"amount": 100},
+}
+"""A body that is accepted, for each route that takes one; the order costs 25 euro."""
+MOVED_FROM = {"pay_again": "PAYMENT_DECLINED", "refund_order": "PAID"}
+"""The status in which a route moves an order; any other one takes REQUIRES_ACTION."""
 
 
 def order(**changes: Any) -> dict[str, Any]:
     """The body of POST /orders: 25 euro."""
-    return {
-        "currency": "eur",
-        "payment_method": "pm_card_visa",
-        "items": [{"sku": "mug", "quantity": 2}],
-        **changes,
-    }
+    return {**BODIES["place_order"], **changes}
 
 
 def line(**changes: Any) -> dict[str, Any]:
@@ -45,16 +44,19 @@ def line(**changes: Any) -> dict[str, Any]:
     return order(items=[{"sku": "mug", "quantity": 1, **changes}])
 
 
-class Overtaken:
-    """A DynamoDB client that calls something else just before each transaction."""
+class Answer(NamedTuple):
+    status: int
+    body: dict[str, Any]
+    headers: dict[str, str]
 
-    def __init__(self, client: Any) -> None:
-        self.client, self.meanwhile = client, list[Callable[[], object]]()
+    @property
+    def kind(self) -> str:
+        """Of a problem."""
+        return str(self.body.get("type", "")).removeprefix("urn:onecharge:problem:")
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "transact_write_items" and self.meanwhile:
-            self.meanwhile.pop(0)()
-        return getattr(self.client, name)
+    @property
+    def in_brief(self) -> tuple[int, str]:
+        return self.status, self.kind
 
 
 class Client:
@@ -63,103 +65,69 @@ class Client:
     def __init__(self, table: str, sample: Sample, context: LambdaContext, log: Log) -> None:
         self.dynamodb = boto3.client("dynamodb")
         self.table, self.sample, self.context, self.log = table, sample, context, log
-        self.now = NOW
-        self.prices = PRICES
-        self.customer = "cus_1"
-        """Who sends the requests; but the staff refunds."""
+        self.now, self.prices, self.customer = NOW, PRICES, "cus_1"
         self.counted: Counter[str] = Counter()
         self.requested: list[str] = []
         """The operations of DynamoDB that the routes called, in their order."""
-        self.dynamodb.meta.events.register("before-call.dynamodb", lambda model, **_: self.requested.append(model.name))
-        self.orders = OrderStore(self.dynamodb, table)
-        self.overtaken = Overtaken(self.dynamodb)
-        refunds_table = create_table(self.dynamodb, "refunds", "OrderRefundsTable")
-        count: Any = lambda name: self.counted.update([name])  # noqa: E731
         self.deps = Dependencies(
-            orders=self.orders,
-            refunds=OrderRefundStore(self.overtaken, refunds_table, table),  # type: ignore[arg-type]  # Passes on.
+            orders=OrderStore(self.dynamodb, table),
+            refunds=OrderRefundStore(self.dynamodb, create_table(self.dynamodb, "refunds", "OrderRefundsTable"), table),
             shop=SHOP,
             prices=self.prices,
             price_of=lambda items, currency: price_of(items, currency, self.prices),
             logger=log.logger,
-            count=count,
+            count=lambda name: self.counted.update([name]),
             clock=lambda: self.now,
         )
-        self.resolver = orders_resolver(self.deps)
+        self.resolver = orders_api(self.deps)
+        self.dynamodb.meta.events.register("before-call.dynamodb", lambda model, **_: self.requested.append(model.name))
 
-    def send(self, event: dict[str, Any]) -> tuple[int, dict[str, Any], dict[str, str]]:
-        answer = self.resolver.resolve(event, self.context)
-        status, body = answer["statusCode"], json.loads(answer["body"])
-        _require_described(event["requestContext"]["http"], status, body)
-        return status, body, answer["headers"]
-
-    def event(self, sample: str, path: str = "") -> dict[str, Any]:
-        """A sample event, of this customer; to another path, if one is given."""
-        event = self.sample(f"orders_api/{sample}")
-        if path:
-            event["rawPath"] = event["requestContext"]["http"]["path"] = path
-        event["requestContext"]["authorizer"]["jwt"]["claims"]["sub"] = self.customer
+    def event(self, name: str, order_id: str = UNKNOWN, body: Any = None, *, key: str = "key-1") -> dict[str, Any]:
+        """A request that is in order, of this customer, or of the staff where its scope is needed."""
+        event, route = self.sample("orders_api/place_order"), ROUTES[name]
+        event["rawPath"] = path = route.path.replace("{order_id}", order_id)
+        event["requestContext"]["http"] = {"method": route.method, "path": path}
+        claims_in(event).update({"sub": self.customer, "scope": route.scope or ""})
+        event["headers"]["idempotency-key"] = key
+        body = BODIES.get(name, {}) if body is None else body
+        event["body"] = body if isinstance(body, str) else json.dumps(body)
         return event
 
-    def post(self, body: Any, key: str | None = "key-1") -> tuple[int, dict[str, Any], dict[str, str]]:
-        event = self.event("place_order")
-        event["body"] = body if isinstance(body, str) else json.dumps(body)
-        if key is None:
-            del event["headers"]["idempotency-key"]
+    def send(self, event: dict[str, Any]) -> Answer:
+        answer = self.resolver.resolve(event, self.context)
+        shown = Answer(answer["statusCode"], json.loads(answer["body"]), answer["headers"])
+        [route] = [each for each in ROUTES.values() if _is_at(each, **event["requestContext"]["http"])]
+        if shown.status == route.status or (route.name == "cancel_order" and shown.status == 202):
+            route.response.model_validate(shown.body)
         else:
-            event["headers"]["idempotency-key"] = key
-        return self.send(event)
+            ProblemDetails.model_validate(shown.body)
+            assert shown.kind in route.all_problems[shown.status]
+        return shown
 
-    def to(self, path: str, body: Any = None, *, key: str = "key-2") -> tuple[int, dict[str, Any], dict[str, str]]:
-        """POST to a path below /orders."""
-        event = self.event("pay_again", f"/orders/{path}")
-        if path.endswith("/refunds"):
-            event["requestContext"]["authorizer"]["jwt"]["claims"] |= STAFF
-        event["headers"]["idempotency-key"] = key
-        event["body"] = json.dumps(body or {})
-        return self.send(event)
-
-    def get(self, path: str, **query: str) -> tuple[int, dict[str, Any], dict[str, str]]:
-        event = self.event("place_order", path)
-        event["requestContext"]["http"]["method"] = "GET"
-        del event["body"]
+    def ask(self, name: str, order_id: str = UNKNOWN, body: Any = None, *, key: str = "key-1", **query: str) -> Answer:
+        event = self.event(name, order_id, body, key=key)
         event["queryStringParameters"], event["rawQueryString"] = query, urlencode(query)
         return self.send(event)
 
-    def placed(self, **changes: Any) -> str:
-        """The id of a new order."""
-        return str(self.post(order(**changes), key=f"key-{len(self.stored())}")[1]["order_id"])
+    def post(self, body: Any, key: str = "key-1") -> Answer:
+        return self.ask("place_order", body=body, key=key)
 
-    def paid(self) -> str:
-        """The id of a new order of 2500 that is paid."""
-        order_id = self.placed()
-        self.set_status(order_id, "PAID", _1={"status": "PAID"})
+    def shown(self, order_id: str) -> dict[str, Any]:
+        return self.ask("get_order", order_id).body
+
+    def placed(self, status: str = "PENDING", **attributes: Any) -> str:
+        """The id of a new order of 2500, in this status."""
+        order_id = str(self.post(order(), key=f"key-{len(self.stored())}").body["order_id"])
+        self.set(order_id, status=status, **attributes)
         return order_id
 
-    def requires_action(self) -> str:
-        """The id of a new order whose customer has to act."""
-        order_id = self.placed()
-        self.set_status(order_id, "REQUIRES_ACTION", _1={"status": "REQUIRES_ACTION"})
-        return order_id
-
-    def set_status(self, order_id: str, status: str, **outcomes: dict[str, str]) -> None:
-        """Move the order as update_order does; `_1` is the outcome of attempt 1."""
-        self.dynamodb.update_item(
-            TableName=self.table,
-            Key={"order_id": {"S": order_id}},
-            UpdateExpression="SET #status = :status, outcomes = :outcomes",
-            ExpressionAttributeNames={"#status": "status"},
-            ExpressionAttributeValues=to_item(
-                {":status": status, ":outcomes": {name.strip("_"): each for name, each in outcomes.items()}}
-            ),
-        )
-
-    def set_attributes(self, order_id: str, **changes: Any) -> None:
+    def set(self, order_id: str, **changes: Any) -> None:
         """Set attributes of the order, as update_order does, or as no code should."""
         self.dynamodb.update_item(
             TableName=self.table,
             Key={"order_id": {"S": order_id}},
-            UpdateExpression="SET " + ", ".join(f"{name} = :{name}" for name in changes),
+            UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in changes),
+            ExpressionAttributeNames={f"#{name}": name for name in changes},
             ExpressionAttributeValues=to_item({f":{name}": value for name, value in changes.items()}),
         )
 
@@ -172,16 +140,10 @@ class Client:
         return json.dumps(problem) + self.log.text + printed.out + printed.err
 
 
-def _require_described(http: dict[str, str], status: int, body: dict[str, Any]) -> None:
-    """The response is in its route's description: the kind of the problem under this status, or the model."""
-    [route] = [
-        each
-        for each in ROUTES
-        if each.method == http["method"] and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", each.path), http["path"])
-    ]
-    if status == route.status or (status == 202 and route.is_sometimes_accepted):
-        route.response.model_validate(body)
-    else:
-        ProblemDetails.model_validate(body)
-        kinds = {**route.problems, **COMMON_PROBLEMS}[HTTPStatus(status)]
-        assert body["type"].removeprefix("urn:onecharge:problem:") in kinds
+def claims_in(event: dict[str, Any]) -> dict[str, Any]:
+    claims: dict[str, Any] = event["requestContext"]["authorizer"]["jwt"]["claims"]
+    return claims
+
+
+def _is_at(route: Operation, method: str, path: str) -> bool:
+    return method == route.method and re.fullmatch(route.path.replace("{order_id}", "[^/]+"), path) is not None

@@ -11,12 +11,9 @@ import pytest
 from onecharge.runtime.logs import RedactingFormatter
 from onecharge.runtime.redaction import redacted
 from ops.output import Report, show
-from orders_api.http import BODY_LENGTH_MAX
 from tests.support.harness import PROJECT, Log, load_template
-from tests.support.orders_api import Client, order
 
 RESOURCES: dict[str, Any] = load_template()["Resources"]
-QUEUES = {name: each for name, each in RESOURCES.items() if each["Type"] == "AWS::SQS::Queue"}
 
 
 def of_type(kind: str) -> dict[str, Any]:
@@ -40,18 +37,12 @@ def test_no_environment_variable_holds_a_secret() -> None:
 
 
 def test_every_queue_is_encrypted() -> None:
-    """By SQS's own keys, or by one of KMS."""
-    assert QUEUES
-    for name, queue in QUEUES.items():
-        properties = queue["Properties"]
-        assert properties.get("SqsManagedSseEnabled") is True or "KmsMasterKeyId" in properties, name
-
-
-def test_every_topic_of_events_is_encrypted() -> None:
-    """By a key of KMS: SNS has none of its own."""
-    topics = of_type("AWS::SNS::Topic")
-    assert topics
-    assert [name for name, topic in topics.items() if "KmsMasterKeyId" not in topic] == []
+    """By SQS's own keys, or by one of KMS; every topic by one of KMS: SNS has none of its own."""
+    queues, topics = of_type("AWS::SQS::Queue"), of_type("AWS::SNS::Topic")
+    assert len(queues) > len(topics) > 0
+    encrypted = {name for name, each in (queues | topics).items() if "KmsMasterKeyId" in each}
+    encrypted |= {name for name, each in queues.items() if each.get("SqsManagedSseEnabled") is True}
+    assert encrypted == {*queues, *topics}
 
 
 def test_every_queue_names_its_one_source() -> None:
@@ -83,9 +74,7 @@ def test_the_access_log_holds_nothing_of_a_request() -> None:
     logged = set(re.findall(r"\$context\.([A-Za-z.]+)", api["AccessLogSettings"]["Format"]))
     assert {"requestId", "routeKey", "status", "authorizer.error"} <= logged
     assert json.loads(re.sub(r"\$context\.[\w.]+", "-", api["AccessLogSettings"]["Format"]))
-    assert [
-        each for each in logged if re.search("path|query|header|userAgent|claims|jwt|body", each, re.IGNORECASE)
-    ] == []
+    assert not re.search("path|query|header|userAgent|claims|jwt|body", " ".join(logged), re.IGNORECASE)
 
 
 # ---------------------------------------------------------------- packages and CI
@@ -102,58 +91,13 @@ def test_every_pinned_package_has_its_hashes() -> None:
 
 # ---------------------------------------------------------------- hostile input
 
-MEGABYTES_6 = 6 * 1024 * 1024
-"""As much as a synchronous invocation takes (AWS Lambda Developer Guide, "Lambda quotas")."""
-LONGEST = json.dumps(order(items=[{"sku": "\u20ac" * 64, "quantity": 10_000}] * 100, amount=99_999_999))
-HOSTILE = {
-    "digits": "4" * MEGABYTES_6,
-    "groups": "4242 " * (MEGABYTES_6 // 5),
-    "hexadecimal": "0123456789abcdef-" * (MEGABYTES_6 // 17),
-    "nested lists": "[" * MEGABYTES_6,
-    "nested objects": '{"a":' * (MEGABYTES_6 // 5),
-    "a number": '{"items": ' + "9" * (MEGABYTES_6 - 20) + "}",
-    "many items": json.dumps(order(items=[{"sku": "mug", "quantity": 1}] * 100_000)),
-    "many names": json.dumps({f"name{number}": number for number in range(300_000)}),
-    "escapes": '{"a": "' + "\\u0034" * (MEGABYTES_6 // 6) + '"}',
-}
-_SECONDS_MAX = 10
-"""Of computing: what takes longer than linear time takes hours, 6 MB field by field half a minute. A machine that is
-busy with something else does not count."""
 
-
-@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_body_is_refused_in_time(body: str, client: Client) -> None:
-    """As large as Lambda takes it; and nothing is stored."""
-    started = time.thread_time()
-    assert client.post(body)[0] == 400
-    assert time.thread_time() - started < _SECONDS_MAX
-    assert client.stored() == []
-
-
-def test_the_longest_order_is_not_too_long(client: Client) -> None:
-    """With each character of each name escaped: it is read, and refused since nothing is called so."""
-    assert len(LONGEST) < BODY_LENGTH_MAX / 2
-    status, problem, _ = client.post(LONGEST)
-    assert (status, problem["type"]) == (400, "urn:onecharge:problem:invalid-request")
-
-
-@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
-def test_a_body_just_short_enough_is_refused_in_time(body: str, client: Client) -> None:
-    """The rest of it is cut off: what is left is as hostile."""
-    started = time.thread_time()
-    assert client.post(body[:BODY_LENGTH_MAX])[0] == 400
-    assert time.thread_time() - started < _SECONDS_MAX
-
-
-LONG = ("eyJ", "eyJa.", "a", "1 ", "a@", "pi_", "sk_test_", "whsec_", "a.b@c.")
-
-
-@pytest.mark.parametrize("part", LONG)
+@pytest.mark.parametrize("part", ["eyJ", "eyJa.", "a", "1 ", "a@", "pi_", "sk_test_", "whsec_", "a.b@c."])
 def test_a_long_text_is_redacted_in_time(part: str) -> None:
     """In linear time: a line is written while the customer waits."""
     text, started = part * 100_000, time.thread_time()
     redacted(text)
-    assert time.thread_time() - started < _SECONDS_MAX
+    assert time.thread_time() - started < 10
 
 
 def test_a_value_cannot_forge_a_log_line(log: Log) -> None:

@@ -11,7 +11,7 @@ Outcomes may arrive in any order, and several times: only one of a higher rank c
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Self, assert_never
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -30,15 +30,8 @@ from onecharge.runtime.dynamodb import from_item
 
 def rank(status: RefundState, stripe_refund_id: str | None) -> int:
     """The rank, as above. What failed at Stripe has a refund there; what Stripe refused has none."""
-    match status:
-        case RefundState.PENDING:
-            return 0
-        case RefundState.FAILED:
-            return 3 if stripe_refund_id else 1
-        case RefundState.SUCCEEDED:
-            return 2
-        case _:
-            assert_never(status)
+    failed = 3 if stripe_refund_id else 1
+    return {RefundState.PENDING: 0, RefundState.FAILED: failed, RefundState.SUCCEEDED: 2}[status]
 
 
 STATE_OF: Mapping[RefundOutcomeType, RefundState] = {

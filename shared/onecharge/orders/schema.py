@@ -27,6 +27,7 @@ from onecharge.contract.events import (
 )
 from onecharge.contract.money import AmountMinor, Currency
 from onecharge.contract.states import OrderStatus
+from onecharge.orders.ids import fingerprint_of
 from onecharge.runtime.dynamodb import from_item, set_expression, shard_of, to_item
 
 RETENTION_SECONDS = 530 * 24 * 3600
@@ -49,18 +50,16 @@ class Money(Protocol):
     def currency(self) -> str: ...
 
 
-class Payable(Protocol):
+class Payable(BaseModel):
     """What a request to order says about its payment."""
 
-    @property
-    def currency(self) -> str: ...
-
-    @property
-    def payment_method(self) -> str: ...
+    currency: Currency
+    payment_method: PaymentMethodId
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the content, independent of white space and key order."""
+        """Of the whole request."""
+        return fingerprint_of(self)
 
 
 def _iso_8601(text: str) -> str:
@@ -192,25 +191,17 @@ class StoredOrder(BaseModel):
 
     def placed_event(self) -> OrderPlacedEvent:
         """The event of its current attempt, the same while it waits. Raises ValueError if it cannot be charged."""
-        return OrderPlacedEvent.of(
-            self.current_attempt, correlation_id=self.correlation_id, waiting_since=self._asked_at
-        )
-
-    @property
-    def _asked_at(self) -> datetime:
-        return self.waiting_since + timedelta(milliseconds=self.touches)
+        return self._request(OrderPlacedEvent)
 
     def event(self) -> OrderPlacedEvent | CancelRequestedEvent | None:
         """The event that is published when it is stored; None if that asks for nothing. Raises ValueError."""
-        match self.status:
-            case OrderStatus.PENDING:
-                return self.placed_event()
-            case OrderStatus.CANCELING:
-                return CancelRequestedEvent.of(
-                    self.current_attempt, correlation_id=self.correlation_id, waiting_since=self._asked_at
-                )
-            case _:
-                return None
+        if self.status is OrderStatus.CANCELING:
+            return self._request(CancelRequestedEvent)
+        return self.placed_event() if self.status is OrderStatus.PENDING else None
+
+    def _request[E: (OrderPlacedEvent, CancelRequestedEvent)](self, event: type[E]) -> E:
+        asked_at = self.waiting_since + timedelta(milliseconds=self.touches)
+        return event.of(self.current_attempt, correlation_id=self.correlation_id, waiting_since=asked_at)
 
 
 def new_order_item(
@@ -255,11 +246,6 @@ def status_update(
     `expires_at`, counted from `at`, and no index has it. An item that waits and is in no index would never be found
     again, so this is the only place that decides.
     """
-    if waits:
-        return _update(changes, sets="waiting_shard", removes="expires_at"), {":kept": shard_of(order_id)}
-    expires_at = int(at.timestamp()) + RETENTION_SECONDS
-    return _update(changes, sets="expires_at", removes="waiting_shard"), {":kept": expires_at}
-
-
-def _update(changes: Mapping[str, str], *, sets: str, removes: str) -> str:
-    return f"{set_expression({**changes, sets: ':kept'})} REMOVE {removes}"
+    sets, removes = ("waiting_shard", "expires_at") if waits else ("expires_at", "waiting_shard")
+    kept = shard_of(order_id) if waits else int(at.timestamp()) + RETENTION_SECONDS
+    return f"{set_expression({**changes, sets: ':kept'})} REMOVE {removes}", {":kept": kept}

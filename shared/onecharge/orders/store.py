@@ -1,9 +1,5 @@
 """The Orders table: the reads and writes that several functions share.
 
-    put_if_new   a new order
-    find         one order
-    move         an order, to another status (onecharge.orders.transitions)
-
 Every write is one conditional write: of two concurrent ones, one wins and the other reads why it lost.
 """
 

@@ -1,190 +1,260 @@
-"""POST /orders: an order is stored once for each customer and key; a bad request is refused and not repeated."""
+"""POST /orders: one order for each customer and key, at the server's prices; a bad request is refused, not repeated."""
 
 import base64
 import json
+import time
+from importlib import import_module
 from typing import Any
 
+import boto3
 import pytest
+from pydantic import TypeAdapter
 
-from onecharge.contract.money import MINIMUM_MINOR, as_money
+from local.price_list import sold
+from onecharge.contract.money import MINIMUM_MINOR, AmountMinor, Currency, as_money, require_chargeable
 from onecharge.orders.ids import order_id_of
-from tests.support.orders_api import Client, line, order
+from orders_api import prices
+from orders_api.http import BODY_LENGTH_MAX
+from tests.support.fixed_prices import PRICES
+from tests.support.harness import LambdaContext, Sample
+from tests.support.orders_api import UNKNOWN, Client, line, order
 
 
-def test_an_order_is_accepted(client: Client) -> None:
-    """202 with the order's id, status, amount and currency, and its Location."""
-    status, body, headers = client.post(order())
-    assert (status, body["status"], body["amount"], body["currency"]) == (202, "PENDING", 2500, "EUR")
-    assert headers["Location"] == f"/orders/{body['order_id']}"
-    assert len(client.stored()) == 1
-
-
-def test_a_retry_is_replayed_and_stores_nothing(client: Client) -> None:
-    """Even with other white space, and after the order has been paid."""
-    first = client.post(order())
-    client.set_status(first[1]["order_id"], "PAID")
-    again = client.post(json.dumps(order(), indent=4))
-    assert again[:2] == first[:2]
-    assert again[2]["Idempotent-Replayed"] == "true"
-    assert [item["status"]["S"] for item in client.stored()] == ["PAID"]
-
-
-def test_the_same_key_with_another_body_is_refused(client: Client) -> None:
-    """422, and the first order does not change."""
-    client.post(order())
-    status, body, _ = client.post(order(currency="usd"))
-    assert (status, body["type"]) == (422, "urn:onecharge:problem:idempotency-key-reused")
-    assert [item["currency"]["S"] for item in client.stored()] == ["EUR"]
-
-
-def test_an_order_id_derives_from_the_shop_the_customer_and_the_key(client: Client) -> None:
-    """The same one in every release: a client's retry finds its order by it."""
-    assert client.post(order(), key="key-1")[1]["order_id"] == "ord_19dad725b4b8a31ca574b87a5fbe9a89"
+def test_an_order_has_the_id_of_its_shop_customer_and_key(
+    aws: None, orders_table: str, monkeypatch: pytest.MonkeyPatch, sample: Sample, lambda_context: LambdaContext
+) -> None:
+    """The function as it is put together: 202, and the item in the table has the id, too. The request's id is the
+    correlation id: one id is enough to follow an order."""
+    monkeypatch.setenv("ORDERS_TABLE", orders_table)
+    monkeypatch.setenv("ORDER_REFUNDS_TABLE", "order-refunds")
+    monkeypatch.setenv("SHOP", "a-shop")
+    sku, currency, _ = sold()
+    body = {"currency": currency, "payment_method": "pm_card_visa", "items": [{"sku": sku, "quantity": 2}]}
+    event = sample("orders_api/place_order") | {"body": json.dumps(body)}
+    answer = import_module("orders_api.app").handler(event, lambda_context)
+    order_id = order_id_of("a-shop", "cus_sample", "sample-key-1")
+    assert (answer["statusCode"], answer["headers"]["Location"]) == (202, f"/orders/{order_id}")
+    [item] = boto3.client("dynamodb").scan(TableName=orders_table)["Items"]
+    request_id = event["requestContext"]["requestId"]
+    assert answer["headers"]["X-Correlation-Id"] == item["correlation_id"]["S"] == request_id
+    assert item["order_id"] == {"S": order_id}
 
 
 def test_no_two_orders_have_the_same_id() -> None:
-    """Whatever shops, customers and keys hold."""
+    """Whatever shops, customers and keys hold; the same one in every release, by which a retry finds its order."""
+    assert order_id_of("a-shop", "cus_1", "key-1") == "ord_19dad725b4b8a31ca574b87a5fbe9a89"
     pairs = [("a", "b"), ("b", "a"), ("ab", ""), ("", "ab"), ("a,b", ""), ('a","b', ""), ("a", "c")]
     parts = [*(("s", *pair) for pair in pairs), *((*pair, "s") for pair in pairs), ("t", "a", "b")]
     assert len({order_id_of(*each) for each in parts}) == len(parts)
 
 
-def test_two_customers_may_use_the_same_key(client: Client) -> None:
-    """Each has an order of their own."""
-    first = client.post(order())
-    client.customer = "cus_2"
-    second = client.post(order())
-    assert {item["customer_id"]["S"] for item in client.stored()} == {"cus_1", "cus_2"}
-    assert first[1]["order_id"] != second[1]["order_id"]
+def test_the_same_key_with_another_body_is_refused(client: Client) -> None:
+    """422, also if the other body cannot be ordered, and the first order does not change."""
+    client.post(order())
+    before = client.stored()
+    for body in (order(currency="usd"), line(sku="yacht"), {**line(), "amount": 1}, line()):
+        assert client.post(body).in_brief == (422, "idempotency-key-reused")
+    assert client.stored() == before
 
 
-BAD_BODIES: dict[str, Any] = {
-    "invalid JSON": '{"currency": ',
-    "no JSON object": "[]",
-    "an empty body": "",
-    "deeply nested": "[" * 100_000,
-    "unknown currency": order(currency="xxx"),
-    "amount zero": order(amount=0),
-    "an amount of 5,000 digits": json.dumps(order(amount=2500)).replace("2500", "9" * 5000),
-    "a huge total": order(currency="gbp", items=[{"sku": "land", "quantity": 10_000}] * 2),
-    "a price of one's own": line(unit_amount=1),
-    "what is not for sale": line(sku="yacht"),
-    "a currency without a price": order(currency="chf"),
-    "quantity zero": line(quantity=0),
-    "quantity true": line(quantity=True),
-    "no items": order(items=[]),
-    "no currency": {name: value for name, value in order().items() if name != "currency"},
-    "a customer": order(customer_id="cus_2"),
-    "an unknown field": order(coupon="HELLO"),
-    "NaN": json.dumps(order(amount=float("nan"))),
-    "a lone surrogate": line(sku="\ud800"),
-    "an unknown field named by a lone surrogate": order(**{"\udfff": 1}),
-    "NUL": line(sku="\x00"),
-    "a byte order mark": "\ufeff" + json.dumps(order()),
-}
+@pytest.mark.parametrize("prices", [PRICES, {"mug": {"EUR": 9900}}, {"mug": {"EUR": 1}}, {"mug": {}}, {}], ids=str)
+def test_a_retry_is_replayed_and_keeps_its_price(client: Client, prices: prices.Prices) -> None:
+    """Whatever the list says by then, the amount that the customer saw included, the white space, and the status; and
+    so does another attempt. Each has one line in the log, with both ids."""
+    first = client.post(order(amount=2500))
+    order_id = first.body["order_id"]
+    client.set(order_id, status="PAYMENT_DECLINED")
+    before, client.prices = client.stored(), prices
+    again = client.post(json.dumps(order(amount=2500), indent=4))
+    assert (again[:2], again.headers["Idempotent-Replayed"]) == (first[:2], "true")
+    assert client.stored() == before
+    assert client.ask("pay_again", order_id, key="key-2").body["amount"] == 2500
+    lines = [(line["message"].partition(":")[0], line["order_id"], line["correlation_id"]) for line in client.log.lines]
+    ids = (order_id, first.headers["X-Correlation-Id"])
+    assert lines == [(message, *ids) for message in ("order placed", "response replayed", "attempt made")]
 
 
-def test_a_body_that_cannot_be_charged_is_refused(client: Client) -> None:
-    """400 as problem+json (RFC 9457), and nothing is stored."""
-    for name, body in BAD_BODIES.items():
-        status, problem, headers = client.post(body)
-        assert (status, headers["Content-Type"]) == (400, "application/problem+json"), name
-        assert problem.keys() >= {"type", "title", "status", "detail", "correlation_id"}
+# ---------------------------------------------------------------- prices
+
+
+def test_an_order_costs_what_the_list_says(client: Client) -> None:
+    """Quantity times price, in each currency that GET /prices lists; the order shows each item at the price that was
+    charged, whatever the list says by then."""
+    listed = {(each["sku"], each["currency"]): each["unit_amount"] for each in client.ask("list_prices").body["prices"]}
+    assert (listed["mug", "EUR"], len(listed)) == (1250, sum(map(len, PRICES.values())))
+    for (sku, currency), unit_amount in listed.items():
+        body = order(currency=currency.lower(), items=[{"sku": sku, "quantity": 2}])
+        placed = client.post(body, key=f"{sku}-{currency}")
+        assert (placed.body["amount"], placed.body["currency"]) == (2 * unit_amount, currency)
+    items = [{"sku": "mug", "quantity": 2}, {"sku": "postcard", "quantity": 3}]
+    order_id = client.post(order(items=items)).body["order_id"]
+    client.prices = {}
+    shown = client.shown(order_id)
+    assert [(each["unit_amount"], each["amount"]) for each in shown["items"]] == [(1250, 2500), (199, 597)]
+    assert shown["amount"] == 3097
+
+
+def test_an_amount_that_differs_is_refused(client: Client) -> None:
+    """409 that names the present amount, for people and for programs; nothing is stored, so the key is still free. If
+    the first try was stored after all, what the customer agrees to finds that order, under the same key."""
+    client.prices = {"mug": {"EUR": 1300}}
+    refused = client.post(order(amount=2500))
+    assert (refused.in_brief, refused.body["amount"]) == ((409, "amount-differs"), 2600)
+    assert "26.00 EUR" in refused.body["detail"]
+    assert "same Idempotency-Key" in refused.body["detail"]
     assert client.stored() == []
+    client.prices = PRICES
+    first = client.post(order(amount=2500))
+    client.prices = {"mug": {"EUR": 1300}}
+    agreed = client.post(order(amount=2600))
+    assert (agreed[:2], agreed.headers["Idempotent-Replayed"], agreed.body["amount"]) == (first[:2], "true", 2500)
+    assert len(client.stored()) == 1
 
 
-def test_each_error_has_a_pointer(client: Client) -> None:
-    """A JSON Pointer and a sentence for each."""
-    _, problem, _ = client.post(order(currency="xxx", items=[{"sku": "mug", "quantity": 0}]))
-    assert [error["pointer"] for error in problem["errors"]] == ["/currency", "/items/0/quantity"]
-
-
-def test_an_unknown_field_is_named(client: Client) -> None:
-    """By its JSON Pointer, wherever it is; the pointer of a name that is none of a field's ends at its parent."""
-    body = {**line(unit_amount=1), "coupon": "HELLO", "a/b": 1, "sk_test_abc": 1, "x" * 41: 1, "jane@example.com": 1}
-    _, problem, _ = client.post(body)
-    assert {each["pointer"] for each in problem["errors"]} == {"/items/0/unit_amount", "/coupon", ""}
-    assert {each["detail"] for each in problem["errors"]} == {"There is no such field"}
-
-
-@pytest.mark.parametrize(
-    ("key", "kind", "words"),
-    [
-        (None, "missing", "is required"),
-        ("", "missing", "is required"),
-        (" ", "invalid", "a space"),
-        ("two words", "invalid", "a space"),
-        ("a" * 256, "invalid", "256 characters"),
-        ("sent-twice,sent-twice", "invalid", "a comma"),
-        ("Wörter", "invalid", "not visible ASCII"),
-        ("tab\there", "invalid", "not visible ASCII"),
-    ],
-)
-def test_a_bad_idempotency_key_is_refused_in_words(client: Client, key: str | None, kind: str, words: str) -> None:
-    """400 that says what is wrong with it and does not repeat it, and nothing is stored."""
-    status, problem, _ = client.post(order(), key=key)
-    assert (status, problem["type"]) == (400, f"urn:onecharge:problem:idempotency-key-{kind}")
-    assert words in problem["detail"]
-    assert client.stored() == []
+def test_what_is_not_for_sale_is_named(client: Client) -> None:
+    """400 with a pointer to each sku that is unknown, or that has no price in the currency."""
+    client.prices = {**PRICES, "stamp": {"EUR": 95}}
+    items = [{"sku": sku, "quantity": 1} for sku in ("mug", "yacht", "stamp")]
+    refused = client.post(order(currency="usd", items=items))
+    assert (refused.in_brief, refused.body["errors"]) == (
+        (400, "invalid-request"),
+        [
+            {"pointer": "/items/1/sku", "detail": "There is nothing with this sku"},
+            {"pointer": "/items/2/sku", "detail": "This has no price in USD"},
+        ],
+    )
 
 
 def test_an_amount_below_the_minimum_is_refused(client: Client) -> None:
     """400 for one minor unit less than Stripe charges in that currency, which it names; the minimum is accepted."""
     for currency, minimum in {**MINIMUM_MINOR, "ZAR": 1}.items():
         client.prices = {"mug": {currency: minimum}}
-        assert client.post({**line(), "currency": currency}, key=currency)[0] == 202
-        if minimum > 1:
-            client.prices = {"mug": {currency: minimum - 1}}
-            status, problem, _ = client.post({**line(), "currency": currency}, key=f"{currency}-less")
-            assert (status, problem["type"]) == (400, "urn:onecharge:problem:invalid-request")
-            assert f"at least {as_money(minimum, currency)}" in problem["errors"][0]["detail"]
-    assert len(client.stored()) == len(MINIMUM_MINOR) + 1
+        assert client.post({**line(), "currency": currency}, key=currency).status == 202
+        client.prices = {"mug": {currency: minimum - 1}}
+        refused = client.post({**line(), "currency": currency}, key=f"{currency}-less")
+        assert refused.in_brief == (400, "invalid-request")
+        assert f"at least {as_money(minimum, currency)}" in refused.body["errors"][0]["detail"] or minimum == 1
 
 
-@pytest.mark.parametrize(
-    "payment_method", ["card_1MvoiELkdIwHu7ix", "src_1MvoiELkdIwHu7ix", "tok_visa", "4242424242424242"]
-)
-def test_only_payment_methods_are_accepted(client: Client, payment_method: str) -> None:
-    """400 for the ids of Stripe's older objects and a card's number, for a new order and for another attempt."""
-    assert client.post(order(payment_method=payment_method))[0] == 400
-    order_id = client.placed()
-    client.set_status(order_id, "PAYMENT_DECLINED")
-    assert client.to(f"{order_id}/payments", {"payment_method": payment_method})[0] == 400
-    assert client.stored()[0]["attempt"]["N"] == "1"
+def test_every_price_can_be_charged() -> None:
+    """prices.json has amounts as Stripe takes them, in currencies that it knows, by their codes in upper case."""
+    for amounts in prices.PRICES.values():
+        for currency, unit_amount in amounts.items():
+            assert TypeAdapter(Currency).validate_python(currency) == currency
+            require_chargeable(TypeAdapter(AmountMinor).validate_python(unit_amount), currency)
+
+
+# ---------------------------------------------------------------- bad requests, on every route that takes a body
+
+_MEGABYTES_6 = 6 * 1024 * 1024
+"""As much as a synchronous invocation takes (AWS Lambda Developer Guide, "Lambda quotas")."""
+_SECONDS_MAX = 10
+"""Of computing: what takes longer than linear time takes hours, 6 MB field by field half a minute. A machine that is
+busy with something else does not count."""
+HOSTILE = {
+    "digits": "4" * _MEGABYTES_6,
+    "nested lists": "[" * _MEGABYTES_6,
+    "nested objects": '{"a":' * (_MEGABYTES_6 // 5),
+    "a number": '{"items": ' + "9" * (_MEGABYTES_6 - 20) + "}",
+    "many items": json.dumps(order(items=[{"sku": "mug", "quantity": 1}] * 100_000)),
+    "many names": json.dumps({f"name{number}": number for number in range(300_000)}),
+    "escapes": '{"a": "' + "\\u0034" * (_MEGABYTES_6 // 6) + '"}',
+}
+LONGEST = json.dumps(order(items=[{"sku": "\u20ac" * 64, "quantity": 10_000}] * 100, amount=99_999_999))
+_JSON, _INVALID = "invalid-json", "invalid-request"
+BAD_BODIES: dict[str, tuple[str, Any, str]] = {
+    "invalid JSON": ("place_order", '{"currency": ', _JSON),
+    "no JSON object": ("place_order", "[]", _INVALID),
+    "an empty body": ("place_order", "", _JSON),
+    "an amount of 5,000 digits": ("place_order", json.dumps(order(amount=2500)).replace("2500", "9" * 5000), _JSON),
+    "NaN": ("place_order", json.dumps(order(amount=float("nan"))), _INVALID),
+    "a byte order mark": ("place_order", "\ufeff" + json.dumps(order()), _JSON),
+    "an unknown currency": ("place_order", order(currency="xxx"), _INVALID),
+    "a currency without a price": ("place_order", order(currency="chf"), _INVALID),
+    "amount zero": ("place_order", order(amount=0), _INVALID),
+    "a huge total": ("place_order", order(currency="gbp", items=[{"sku": "land", "quantity": 10_000}] * 2), _INVALID),
+    "a price of one's own": ("place_order", line(unit_amount=1), _INVALID),
+    "quantity zero": ("place_order", line(quantity=0), _INVALID),
+    "quantity true": ("place_order", line(quantity=True), _INVALID),
+    "no items": ("place_order", order(items=[]), _INVALID),
+    "no currency": ("place_order", {name: each for name, each in order().items() if name != "currency"}, _INVALID),
+    "a customer": ("place_order", order(customer_id="cus_2"), _INVALID),
+    "a lone surrogate": ("place_order", line(sku="\ud800"), _JSON),
+    "NUL": ("place_order", line(sku="\x00"), _INVALID),
+    "the longest order": ("place_order", LONGEST, _INVALID),
+    "no payment method": ("pay_again", "{}", _INVALID),
+    "a payment method that is a number": ("pay_again", {"payment_method": 1}, _INVALID),
+    "an attempt's amount": ("pay_again", {"payment_method": "pm_a", "amount": 1}, _INVALID),
+    **{
+        f"{card} on {name}": (name, body | {"payment_method": card}, _INVALID)
+        for card in ("card_1MvoiELkdIwHu7ix", "src_1MvoiELkdIwHu7ix", "tok_visa", "4242424242424242")
+        for name, body in (("place_order", order()), ("pay_again", {}))
+    },
+    **{
+        f"a refund of {body}": ("refund_order", body, _INVALID)
+        for body in (
+            *({"amount": amount} for amount in (0, -1, 10.5, "10")),
+            *({"reason": reason} for reason in ("", "a cup\nrfd_1 became SUCCEEDED", "\x1b[2J")),
+            {"sum": 10},
+            [10],
+        )
+    },
+    **{f"6 MB: {name}": ("place_order", body, "body-too-long") for name, body in HOSTILE.items()},
+    **{f"cut: {name}": ("place_order", body[:BODY_LENGTH_MAX], _JSON) for name, body in HOSTILE.items()},
+}
+
+
+@pytest.mark.parametrize(("name", "body", "kind"), BAD_BODIES.values(), ids=BAD_BODIES)
+def test_a_body_that_cannot_be_charged_is_refused(client: Client, name: str, body: Any, kind: str) -> None:
+    """400 as problem+json (RFC 9457), in linear time, however large or nested it is; and nothing is stored."""
+    started = time.thread_time()
+    answer = client.ask(name, UNKNOWN, body)
+    assert time.thread_time() - started < _SECONDS_MAX
+    assert (answer.in_brief, answer.headers["Content-Type"]) == ((400, kind), "application/problem+json")
+    assert answer.body.keys() >= {"type", "title", "status", "detail", "correlation_id"}
+    assert client.stored() == []
+
+
+def test_the_longest_order_is_not_too_long() -> None:
+    """With each character of each name escaped."""
+    assert len(LONGEST) < BODY_LENGTH_MAX / 2
+
+
+@pytest.mark.parametrize("name", ["place_order", "pay_again", "refund_order"])
+def test_a_bad_idempotency_key_is_refused(client: Client, name: str) -> None:
+    """400 on every route that takes one, and nothing is stored: `k,k` is the header `k` that was sent twice."""
+    for key in ("", " ", "two words", "a" * 256, "sent-twice,sent-twice", "Wörter", "tab\there"):
+        answer = client.ask(name, UNKNOWN, key=key)
+        assert answer.in_brief == (400, f"idempotency-key-{'invalid' if key else 'missing'}"), key
+    event = client.event(name)
+    del event["headers"]["idempotency-key"]
+    assert client.send(event).kind == "idempotency-key-missing"
+    assert client.stored() == []
 
 
 def test_what_is_refused_is_not_repeated(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither the response nor the log has the values of a bad request; the log has no unknown names, either."""
-    _, problem, _ = client.post(order(currency="secret-1", **{"secret-2": "secret-3", "field": 1}))
-    assert "secret" not in client.published_by(problem, capsys)
-    assert "field" not in client.log.text
+    """Each error has a JSON Pointer and a sentence. An unknown field is named by its pointer, which ends at its parent
+    if its name is none of a field's; neither the response nor the log has a value, and the log has no name."""
+    names = {"coupon": "secret-1", "a/b": 1, "sk_test_abc": 1, "x" * 41: 1, "jane@example.com": 1, "\udfff": 1}
+    items = [{"sku": "mug", "quantity": 0, "unit_amount": 1}]
+    refused = client.post(json.dumps(order(currency="secret-2", items=items, **names)).replace(r"\udfff", "ü"))
+    pointers = {each["pointer"] for each in refused.body["errors"]}
+    assert pointers == {"/currency", "/items/0/quantity", "/items/0/unit_amount", "/coupon", ""}
+    assert [each["detail"] for each in refused.body["errors"]].count("There is no such field") == 7
+    published = client.published_by(refused.body, capsys)
+    assert not [each for each in ("secret", "sk_test", "jane", "xxx", "a/b") if each in published]
+    assert "coupon" not in client.log.text
 
 
-def test_a_body_in_base64_is_read(client: Client) -> None:
-    """As API Gateway sends a content type that it takes for binary."""
-    event = client.event("place_order")
-    event["body"], event["isBase64Encoded"] = base64.b64encode(json.dumps(order()).encode()).decode(), True
-    assert client.send(event)[0] == 202
+@pytest.mark.parametrize(("sent", "status"), [(json.dumps(order()).encode(), 202), (b"\xff\xfe", 400)], ids=str)
+def test_a_body_in_base64_is_read(client: Client, sent: bytes, status: int) -> None:
+    """As API Gateway sends a content type that it takes for binary; bytes that are not UTF-8 are refused."""
+    event = client.event("place_order") | {"body": base64.b64encode(sent).decode(), "isBase64Encoded": True}
+    assert client.send(event).status == status
 
 
-def test_a_body_that_is_no_text_is_refused(client: Client) -> None:
-    """Bytes that are not UTF-8: 400, not 500."""
-    event = client.event("place_order")
-    event["body"], event["isBase64Encoded"] = base64.b64encode(b"\xff\xfe").decode(), True
-    assert client.send(event)[0] == 400
-
-
-def test_an_unavailable_table_is_503_try_again(client: Client) -> None:
-    """503; a retry with the same key is safe."""
+@pytest.mark.parametrize("name", ["place_order", "list_orders", "get_order", "pay_again", "cancel_order"])
+def test_an_unavailable_table_is_503_try_again(client: Client, name: str) -> None:
+    """On every route; a retry with the same key is safe."""
     client.dynamodb.delete_table(TableName=client.table)
-    status, problem, _ = client.post(order())
-    assert (status, problem["type"]) == (503, "urn:onecharge:problem:try-again")
-
-
-def test_the_correlation_id_is_the_request_id(client: Client) -> None:
-    """It is in the response, in the item and in the log: one id is enough to follow an order."""
-    _, _, headers = client.post(order())
-    request_id = client.sample("orders_api/place_order")["requestContext"]["requestId"]
-    assert headers["X-Correlation-Id"] == request_id
-    assert client.stored()[0]["correlation_id"]["S"] == request_id
-    assert client.log.lines[-1]["correlation_id"] == request_id
+    assert client.ask(name).in_brief == (503, "try-again")
