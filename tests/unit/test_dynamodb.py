@@ -19,10 +19,6 @@ VALUES: dict[str, Any] = {
     "null": [None],
 }
 STORED_BY_OTHERS: dict[str, Any] = {
-    "numbers": {"NS": ["1", "-2"]},
-    "texts": {"SS": ["a", "b"]},
-    "bytes": {"B": b"a"},
-    "many bytes": {"BS": [b"a", b"b"]},
     "null": {"NULL": True},
     "deep": {"M": {"list": {"L": [{"BOOL": False}, {"NULL": True}, {"N": "3"}]}}},
 }
