@@ -77,11 +77,6 @@ PAYMENT_EVENT_TYPES: Mapping[PaymentState, PaymentEventType] = {
 """The event of each state that is an outcome."""
 
 
-READ_FROM_JSON = ConfigDict(cache_strings="keys")
-"""pydantic keeps the texts that it has read lately, so that the same text is one object. Our values are ids, which come
-once: only the names of fields are kept (pydantic documentation, "Configuration", `cache_strings`)."""
-
-
 class Contract(BaseModel):
     """A model that crosses the boundary between the services; immutable.
 
@@ -89,7 +84,7 @@ class Contract(BaseModel):
     unknown fields: the type checker refuses them. pydantic compiles a model at its first use: a function needs few.
     """
 
-    model_config = READ_FROM_JSON | ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
 class OrderFact(Contract):
@@ -181,7 +176,7 @@ Event = CloudEvent[Any]
 def event_adapter(*models: type[Event]) -> TypeAdapter[Any]:
     """Reads an event of any of these models from JSON; the event's `type` says which."""
     union: Any = reduce(or_, models)
-    return TypeAdapter(Annotated[union, Field(discriminator="type")], config=READ_FROM_JSON)
+    return TypeAdapter(Annotated[union, Field(discriminator="type")])
 
 
 def milliseconds(time: datetime) -> int:
@@ -263,5 +258,5 @@ def reason_of(invalid: ValidationError) -> str:
     first = invalid.errors(include_input=False, include_url=False, include_context=False)[0]
     if first["type"] in _NO_KNOWN_TYPE:
         return _NO_KNOWN_TYPE[first["type"]]
-    field = ".".join(str(part) for part in first["loc"]) or "message"
+    field = ".".join(map(str, first["loc"])) or "message"
     return f"{field}: {first['type']}"
