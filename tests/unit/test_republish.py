@@ -14,7 +14,6 @@ from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.republication import DAY_SECONDS, FIRST_WAIT_SECONDS, RepublishCheckpoint, republications_due
 from onecharge.orders.transitions import WAITING
-from onecharge.orders.waiting import INDEX
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import ALL_SHARDS, ReadsThrottled, shard_of, to_item
@@ -26,14 +25,14 @@ from republish.republish import Republisher, TransientPublishFailure
 from republish.waiting import waiting_orders, waiting_refunds
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.fake_sns import FakeSns
-from tests.support.harness import Log, load_template
+from tests.support.harness import Log, create_table, load_template
 from tests.support.silent import SILENT
 
 T0, HOUR = 1_800_000_000, 3600
 EVERY_SECONDS = 900
 """The schedule in template.yaml."""
-KEYS = {"orders": ("order_id",), "refunds": ("order_id", "refund_id"), "state": ("name",)}
-INDEXES = {"orders": {INDEX: ("waiting_shard", "waiting_since")}, "refunds": {INDEX: ("waiting_shard", "requested_at")}}
+TABLES = {"orders": "OrdersTable", "refunds": "OrderRefundsTable", "state": "OrdersStateTable"}
+"""Of template.yaml."""
 
 
 def order_id(number: int) -> str:
@@ -50,7 +49,9 @@ class Outbox:
     def __init__(self, log: Log) -> None:
         self.log, self.sns, self.now, self.pages_left = log, FakeSns(), float(T0), 10**6
         self.counted, self.causes = Counter[str](), Counter[str]()
-        dynamodb: Any = MemoryDynamoDB(keys=KEYS, indexes=INDEXES)
+        dynamodb: Any = MemoryDynamoDB()
+        for table, logical_id in TABLES.items():
+            create_table(dynamodb, table, logical_id)
         self.dynamodb, client = dynamodb, self.sns
         self.topic = Topic(client, "orders-topic", SILENT, SILENT)  # type: ignore[arg-type]  # The one method.
         self.sources = [waiting_orders(dynamodb, "orders"), waiting_refunds(dynamodb, "refunds")]

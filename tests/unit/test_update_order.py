@@ -17,7 +17,7 @@ from onecharge.orders.transitions import OUTCOMES
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
 from tests.shop.dynamodb import MemoryDynamoDB
-from tests.support.harness import Log, Sample
+from tests.support.harness import Log, Sample, create_table
 from update_order.app import PAYMENT_EVENT
 from update_order.orders import update_order
 
@@ -43,7 +43,8 @@ class Order:
     """One order, which is on its second attempt, and the events that reach it."""
 
     def __init__(self, sample: Sample, log: Log) -> None:
-        client: Any = MemoryDynamoDB(keys={ORDERS: ("order_id",)})
+        client: Any = MemoryDynamoDB()
+        create_table(client, ORDERS, "OrdersTable")
         self.dynamodb, self.sample, self.log = client, sample, log
         self.orders = OrderStore(self.dynamodb, ORDERS)
         self.counted: Counter[str] = Counter()
