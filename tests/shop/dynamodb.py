@@ -196,7 +196,6 @@ class MemoryDynamoDB:
 
     def _page(self, operation: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """In the order of the keys; the limit counts what the filter leaves out, too."""
-        _refuse_what_is_unused(given)
         self._before(operation)
         name, index = given["TableName"], given.get("IndexName")
         by = (*self.indexes[name][index], *self.keys[name]) if index else self.keys[name]
@@ -240,8 +239,6 @@ class MemoryDynamoDB:
         if self._before("TransactWriteItems", ("throttled", "transaction conflict")) == "transaction conflict":
             raise self._canceled([{"Code": "TransactionConflict"} for _ in TransactItems])
         actions = [(name, dict(given)) for action in TransactItems for name, given in action.items()]
-        for _, given in actions:
-            _refuse_what_is_unused(given)
         if len({(given["TableName"], self._key_given(given)) for _, given in actions}) < len(actions):
             raise _invalid("Transaction request cannot include multiple operations on one item")
         if ClientRequestToken not in self.transactions:
@@ -261,7 +258,6 @@ class MemoryDynamoDB:
         return _error(TransactionCanceled, "TransactWriteItems", code, CancellationReasons=reasons)
 
     def _write(self, operation: str, given: dict[str, Any]) -> dict[str, Any]:
-        _refuse_what_is_unused(given)
         self._before(operation)
         refusal = self._refusal(given)
         if refusal is not None:
@@ -335,10 +331,6 @@ class MemoryDynamoDB:
 # A condition is Python, but for the spelling: `attempt = :n AND #s IN (:a, :b)` becomes
 # `_at(item, names, "attempt") == _Operand(values[":n"]) and _at(item, names, "#s") in _any_of(…)`, and is compiled.
 
-_EXPRESSIONS = (
-    *("ConditionExpression", "UpdateExpression", "KeyConditionExpression"),
-    *("FilterExpression", "ProjectionExpression"),
-)
 _TOKEN = re.compile(r"\s*(<=|>=|<>|[()=<>,+-]|:\w+|#?[A-Za-z_]\w*(?:\.#?[A-Za-z_]\w*)*)")
 _PYTHON = {"=": "==", "<>": "!=", "AND": "and", "OR": "or", "NOT": "not", "IN": "in _any_of"}
 _FUNCTIONS = ("attribute_exists", "attribute_not_exists", "if_not_exists")
@@ -490,16 +482,3 @@ def _projected(item: Item, given: Mapping[str, Any]) -> Item:
 def _place(item: Mapping[str, Value], by: Sequence[str]) -> tuple[Any, ...]:
     """Where it is listed."""
     return tuple([_Operand(item[name]).plain for name in by])
-
-
-@lru_cache
-def _placeholders(expressions: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(found for expression in expressions for found in re.findall(r"[:#]\w+", expression))
-
-
-def _refuse_what_is_unused(given: Mapping[str, Any]) -> None:
-    """DynamoDB refuses names and values that no expression uses, and placeholders that are not defined."""
-    used = _placeholders(tuple([given[name] for name in _EXPRESSIONS if name in given]))
-    defined = given.get("ExpressionAttributeNames", {}).keys() | given.get("ExpressionAttributeValues", {}).keys()
-    if used != defined:
-        raise _invalid(f"unused or undefined in expressions: {sorted(used ^ defined)}")
