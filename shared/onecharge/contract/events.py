@@ -77,6 +77,11 @@ PAYMENT_EVENT_TYPES: Mapping[PaymentState, PaymentEventType] = {
 """The event of each state that is an outcome."""
 
 
+READ_FROM_JSON = ConfigDict(cache_strings="keys")
+"""pydantic keeps the texts that it has read lately. Our values are ids, which come once: only the names of fields are
+kept (pydantic documentation, "Configuration", `cache_strings`)."""
+
+
 class Contract(BaseModel):
     """A model that crosses the boundary between the services; immutable.
 
@@ -84,7 +89,7 @@ class Contract(BaseModel):
     unknown fields: the type checker refuses them. pydantic compiles a model at its first use: a function needs few.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
+    model_config = READ_FROM_JSON | ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
 class OrderFact(Contract):
@@ -176,7 +181,7 @@ Event = CloudEvent[Any]
 def event_adapter(*models: type[Event]) -> TypeAdapter[Any]:
     """Reads an event of any of these models from JSON; the event's `type` says which."""
     union: Any = reduce(or_, models)
-    return TypeAdapter(Annotated[union, Field(discriminator="type")])
+    return TypeAdapter(Annotated[union, Field(discriminator="type")], config=READ_FROM_JSON)
 
 
 def milliseconds(time: datetime) -> int:
