@@ -83,7 +83,6 @@ class Publisher:
 
     def _skip(self, record: Record, reason: str) -> None:
         """Leave a record out, which would otherwise block its shard for a day. Its item is still in the table."""
-        self.counts("RecordUnpublishable")
         self.counts(Alarm(Cause.UNEXPECTED_ERROR))
         key = {name: next(iter(value.values())) for name, value in record["dynamodb"]["Keys"].items()}
         self.logger.error(

@@ -107,7 +107,6 @@ class Republisher:
         log, cause = self.logger.info, {}
         if _is_stuck(since, checkpoint):
             log, cause = self.logger.error, {"cause": Cause.OVERDUE}
-            self.count("WaitingForADay")
             self.count(Alarm(Cause.OVERDUE))
         if not _is_due(since, checkpoint):
             return None

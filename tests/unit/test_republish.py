@@ -112,7 +112,7 @@ def test_what_waits_is_published_ever_more_rarely(outbox: Outbox, table: str) ->
     published = [(outbox.now - T0) / HOUR for _ in range(192) if outbox.republish(seconds_later=EVERY_SECONDS)]
     assert published == [0.25, 0.5, 1, 2, 4, 8, 16, 24, 48]
     assert len({event.model_dump_json() for event in outbox.sns.published}) == 1
-    assert outbox.counted == {"Republished": 9, "WaitingForADay": 97, "Alarm": 97}
+    assert outbox.counted == {"Republished": 9, "Alarm": 97}
     assert outbox.causes == {Cause.OVERDUE: 97}
     told = [(line["order_id"], line["waiting_seconds"], line["cause"]) for line in outbox.errors]
     assert told == [(order_id(1), days * DAY_SECONDS, Cause.OVERDUE) for days in (1, 2)]
