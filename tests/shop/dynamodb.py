@@ -24,24 +24,12 @@ class Io(Protocol):
     """What each request of a worker passes through."""
 
     def now(self) -> int: ...
-
-    def pause(self, where: str) -> None:
-        """The worker has reached a boundary; others may run, time may pass, and it may never come back."""
-
-    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
-        """Which of these faults happens here, if any."""
-
-    def happens(self, what: str) -> bool:
-        """Whether something that is allowed at any time happens now."""
-
-    def met(self, what: str) -> None:
-        """Something that is worth counting has happened."""
-
-    def pass_time(self, seconds: int) -> None:
-        """So much time goes by."""
-
-    def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
-        """An item was written, or deleted (None)."""
+    def pause(self, where: str) -> None: ...
+    def fault(self, where: str, kinds: Sequence[str]) -> str | None: ...
+    def happens(self, what: str) -> bool: ...
+    def met(self, what: str) -> None: ...
+    def pass_time(self, seconds: int) -> None: ...
+    def wrote(self, table: str, old: Item | None, new: Item | None) -> None: ...
 
 
 class NoFaults:
@@ -54,22 +42,24 @@ class NoFaults:
         return self.time
 
     def pause(self, where: str) -> None:
-        pass
+        """The worker has reached a boundary; others may run, time may pass, and it may never come back."""
 
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
+        """Which of these faults happens here, if any."""
         return None
 
     def happens(self, what: str) -> bool:
+        """Whether something that is allowed at any time happens now."""
         return True
 
     def met(self, what: str) -> None:
-        pass
+        """Something that is worth counting has happened."""
 
     def pass_time(self, seconds: int) -> None:
         self.time += seconds
 
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
-        pass
+        """An item was written, or deleted (None)."""
 
 
 class Faults(NoFaults):
