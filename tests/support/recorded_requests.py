@@ -68,40 +68,33 @@ def _rows(memory: MemoryDynamoDB, keys: list[tuple[str, Item | None]]) -> Rows:
     return rows
 
 
-class Recorder:
-    """Stands in for MemoryDynamoDB's methods."""
+_exchanges: dict[str, Exchange] = {}
+_begun = [0]
+"""How many requests have begun."""
 
-    def __init__(self) -> None:
-        self.exchanges: dict[str, Exchange] = {}
-        self._requests, before = 0, MemoryDynamoDB._before
 
-        def counted(*given: Any) -> Any:
-            self._requests += 1
-            return before(*given)
+def _recorded(send: Any) -> Any:
+    """The method of MemoryDynamoDB, which keeps what it is asked."""
 
-        MemoryDynamoDB._before = counted  # type: ignore[method-assign, assignment]
-        for method in METHODS:
-            setattr(MemoryDynamoDB, method, self._recorded(method, getattr(MemoryDynamoDB, method)))
+    def recorded(memory: MemoryDynamoDB, **given: Any) -> Any:
+        keys, begun, error = keys_in(given), _begun[0], None
+        before = _rows(memory, keys)
+        try:
+            answer = send(memory, **given)
+        except ClientError as refused:
+            answer, error = seen_of(refused), refused
+        after = _rows(memory, keys)
+        # Neither interrupted by another request nor sent again, and not a fault that the test asked for.
+        is_plain = _begun[0] <= begun + 1 and not any(each in str(answer) for each in _FAULTS)
+        if is_plain and before.keys() <= memory.made.keys():
+            made = {name: memory.made[name] for name in before}
+            exchange = Exchange(send.__name__, given, made, before, answer, after)
+            _exchanges.setdefault(_kind_of(exchange), exchange)
+        if error:
+            raise error
+        return answer
 
-    def _recorded(self, method: str, send: Any) -> Any:
-        def recorded(memory: MemoryDynamoDB, **given: Any) -> Any:
-            keys, requests, error = keys_in(given), self._requests, None
-            before = _rows(memory, keys)
-            try:
-                answer = send(memory, **given)
-            except ClientError as refused:
-                answer, error = seen_of(refused), refused
-            after = _rows(memory, keys)
-            # Neither interrupted by another request nor sent again, and not a fault that the test asked for.
-            is_plain = self._requests <= requests + 1 and not any(each in str(answer) for each in _FAULTS)
-            if is_plain and before.keys() <= memory.made.keys():
-                exchange = Exchange(method, given, {name: memory.made[name] for name in before}, before, answer, after)
-                self.exchanges.setdefault(_kind_of(exchange), exchange)
-            if error:
-                raise error
-            return answer
-
-        return recorded
+    return recorded
 
 
 def _kind_of(exchange: Exchange) -> str:
@@ -118,9 +111,19 @@ def _kind_of(exchange: Exchange) -> str:
     return kind
 
 
-_recorder = Recorder()
+def pytest_configure() -> None:
+    """Stand in for MemoryDynamoDB's methods."""
+    before = MemoryDynamoDB._before
+
+    def counted(*given: Any) -> Any:
+        _begun[0] += 1
+        return before(*given)
+
+    MemoryDynamoDB._before = counted  # type: ignore[method-assign, assignment]
+    for method in METHODS:
+        setattr(MemoryDynamoDB, method, _recorded(getattr(MemoryDynamoDB, method)))
 
 
 def pytest_sessionfinish() -> None:
     """Write what was kept."""
-    Path(os.environ[VARIABLE]).write_bytes(pickle.dumps(list(_recorder.exchanges.values())))
+    Path(os.environ[VARIABLE]).write_bytes(pickle.dumps(list(_exchanges.values())))
