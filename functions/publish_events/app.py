@@ -11,6 +11,7 @@ it. A record that is skipped or expires is still an item of its table: republish
 from typing import Any
 
 from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE
+from onecharge.runtime.aws import records_of
 from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parts import Parts, part
 from onecharge.runtime.topics import Topic
@@ -37,4 +38,4 @@ class PublishEventsParts(Parts):
 @lambda_handler(PublishEventsParts)
 def handler(parts: PublishEventsParts, event: dict[str, Any], context: Context) -> None:
     """Publish one batch of stream records; an error makes the stream deliver the batch again."""
-    parts.publisher.publish(event["Records"])
+    parts.publisher.publish(records_of(event, "aws:dynamodb", parts.logger))

@@ -5,7 +5,7 @@
     OrderRefunds ─► a refund that is PENDING ─► RefundRequested ─► SNS order-events
     Payments ─► the outcome of an attempt to pay ─► PaymentOutcome ─► SNS payment-events
 
-TABLES has one line for each table. The ARN of a record's stream names its table; no attribute of the item does.
+TABLES has one line for each table.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,16 +19,10 @@ from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.dynamodb import from_item
 
-Record = Mapping[str, Any]
-"""One record of a table's stream, as Lambda delivers it."""
 Item = Mapping[str, Any]
 """An item in DynamoDB's JSON, as in the stream's NewImage."""
 EventFromItem = Callable[[Item], Event | None]
 """The mapping of a table; None for an item that is not published."""
-
-
-class UnknownTable(Exception):
-    """The record is of a table that is not published."""
 
 
 def order_event_from_item(item: Item) -> Event | None:
@@ -72,25 +66,3 @@ TABLES: Mapping[str, EventFromItem] = {
     "PAYMENTS_TABLE": payment_outcome_from_item,
 }
 """Every table whose stream is published: the environment variable that has its name, and its mapping."""
-
-
-def table_of(record: Record) -> str:
-    """`orders` of `arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-01T00:00:00.000`."""
-    return str(record["eventSourceARN"]).split("/")[1]
-
-
-def event_from_record(record: Record, mappings: Mapping[str, EventFromItem]) -> Event | None:
-    """The event that a stream record is published as; None if it is not published.
-
-    Raises UnknownTable, and KeyError, TypeError or ValueError if the item cannot be an event.
-
-    Args:
-        mappings: by the names of their tables.
-    """
-    image = record["dynamodb"].get("NewImage")
-    if image is None:  # Deleted, for example when it expired.
-        return None
-    table = table_of(record)
-    if table not in mappings:
-        raise UnknownTable(f"nothing is published from the table {table}")
-    return mappings[table](image)

@@ -72,13 +72,10 @@ class Republisher:
             self.logger.info("another run continues")
 
     def _present_round(self) -> RepublishCheckpoint:
-        now = int(self.clock())
-        last = self.checkpoints.read()
-        if last is None:
-            return RepublishCheckpoint(round_at=now)
+        last = self.checkpoints.read() or RepublishCheckpoint(round_at=0, part=len(self._parts))
         if not self._is_completed(last):
             return last
-        return RepublishCheckpoint(version=last.version, round_at=now, round_before_at=last.round_at)
+        return RepublishCheckpoint(version=last.version, round_at=int(self.clock()), round_before_at=last.round_at)
 
     def _is_completed(self, checkpoint: RepublishCheckpoint) -> bool:
         return checkpoint.part >= len(self._parts)
@@ -107,27 +104,15 @@ class Republisher:
             return None
         if event is None:
             return None
-        is_stuck = _is_stuck(since, checkpoint)
-        if is_stuck:
-            self.count("WaitingForADay")
+        log, cause = self.logger.info, {}
+        if _is_stuck(since, checkpoint):
+            log, cause = self.logger.error, {"cause": Cause.OVERDUE}
             self.count(Alarm(Cause.OVERDUE))
         if not _is_due(since, checkpoint):
             return None
-        self._log(event, int(checkpoint.round_at - since), is_stuck=is_stuck)
+        about = {"event_type": event.type, "waiting_seconds": int(checkpoint.round_at - since), **event.log_fields}
+        log("still waiting for an outcome: publishing again", extra={**about, **cause})
         return event
-
-    def _log(self, event: Event, waiting_seconds: int, *, is_stuck: bool) -> None:
-        (self.logger.error if is_stuck else self.logger.info)(
-            "still waiting for an outcome: publishing again",
-            extra={
-                "event_type": event.type,
-                "order_id": event.data.order_id,
-                "attempt": event.data.attempt,
-                "correlation_id": event.correlationid,
-                "waiting_seconds": waiting_seconds,
-                **({"cause": Cause.OVERDUE} if is_stuck else {}),
-            },
-        )
 
     def _publish(self, events: Sequence[Event]) -> None:
         batches = batched(events, ENTRIES_MAX, strict=False)
@@ -151,13 +136,11 @@ class Republisher:
 
 def _is_worth_reading(source: Source, entry: Mapping[str, Any], checkpoint: RepublishCheckpoint) -> bool:
     """Whether the item may be due, or stuck; or breaks the schema, which raises the alarm in every round."""
-    if entry.get("status") not in WAITING:
-        return True
     try:
         since = source.index.since_of(entry)
     except ValueError:
         return True
-    return _is_due(since, checkpoint) or _is_stuck(since, checkpoint)
+    return entry.get("status") not in WAITING or _is_due(since, checkpoint) or _is_stuck(since, checkpoint)
 
 
 def _is_stuck(since: float, checkpoint: RepublishCheckpoint) -> bool:

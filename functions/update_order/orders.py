@@ -24,6 +24,7 @@ from onecharge.runtime.metrics import Alarm
 _IS_ITS_MONEY = "amount_minor = :amount AND currency = :currency"
 _IS_NEWER = "(attribute_not_exists(payment_revision) OR payment_revision < :revision)"
 _CANCELED = OUTCOMES[EventType.PAYMENT_CANCELED]
+_OUTCOME = "outcomes.#attempt"
 
 
 def update_order(
@@ -34,20 +35,21 @@ def update_order(
     Raises NoSuchOrder: the message is retried, and ends in the DLQ.
     """
     outcome, transition = event.data, OUTCOMES[event.type]
-    unmoved, is_written = _move(orders, outcome, transition), False
-    if unmoved and unmoved.money_differs_from(outcome):
-        if outcome.is_returned:
-            transition = _CANCELED
-            unmoved = _move(orders, outcome, transition)
-    elif unmoved:
-        is_written = _write_facts(orders, outcome)
-    if is_written:
+    unmoved = _move(orders, outcome, transition)
+    has_other_money = unmoved is not None and unmoved.money_differs_from(outcome)
+    if has_other_money and outcome.is_returned:
+        transition = _CANCELED
+        unmoved = _move(orders, outcome, transition)
+    fields = {"status": transition.status, **event.log_fields}
+    if unmoved is None:
+        count(f"Order.{transition.status}")
+        logger.info("order updated", extra=fields)
+    elif not has_other_money and _write_facts(orders, outcome):
         count("OrderFactsUpdated")
-        message = "refunds and dispute of the order updated"
+        logger.info("refunds and dispute of the order updated", extra=fields)
     else:
-        count("OrderUpdateIgnored" if unmoved else f"Order.{transition.status}")
-        message = "order update ignored: stale or duplicate" if unmoved else "order updated"
-    logger.info(message, extra={"status": transition.status, **event.log_fields})
+        count("OrderUpdateIgnored")
+        logger.info("order update ignored: stale or duplicate", extra=fields)
     if unmoved and (why := _alarm_of(unmoved, event)):
         count(Alarm(Cause.MONEY_DIFFERS))
         about = {
@@ -75,67 +77,57 @@ def _alarm_of(order: StoredOrder, event: PaymentOutcomeEvent) -> str | None:
 
 def _move(orders: OrderStore, outcome: PaymentOutcome, transition: Transition) -> StoredOrder | None:
     """Move the order. Returns None, or the order that ignores the outcome."""
-    changes, names, values = _changes(outcome, transition)
+    changes, values = _bound(_changes(outcome, transition))
     conditions = []
     if transition is not _CANCELED:
         conditions.append(_IS_ITS_MONEY)
         values |= {":amount": outcome.amount_minor, ":currency": outcome.currency}
     if not transition.is_terminal:
         conditions += [_IS_NEWER, CONDITION_OF_ATTEMPT]
+        values |= {":revision": outcome.revision, ":attempt": outcome.attempt}
+    names = {"#attempt": str(outcome.attempt)} if _OUTCOME in changes else {}
+    at = outcome.occurred_at
     try:
         orders.move(
-            outcome.order_id,
-            transition,
-            at=outcome.occurred_at,
-            changes=changes,
-            names=names,
-            values={**values, ":revision": outcome.revision},
-            conditions=conditions,
+            outcome.order_id, transition, at=at, changes=changes, names=names, values=values, conditions=conditions
         )
     except OrderStatusConflict as conflict:
         return conflict.order
     return None
 
 
-def _changes(outcome: PaymentOutcome, transition: Transition) -> tuple[dict[str, str], dict[str, str], dict[str, Any]]:
-    """The attributes that change with the status: the expression of each path, and the names and values in them."""
+def _changes(outcome: PaymentOutcome, transition: Transition) -> dict[str, Any]:
+    """The attributes that change with the status; those that are None stay as they are."""
     if transition is _CANCELED:
         # A cancellation is about the order. It does not change the outcome of an attempt.
-        changes = {"payment_revision": ":revision"}
-        if outcome.reason is None:
-            return changes, {}, {}
-        return {**changes, "cancel_reason": ":reason"}, {}, {":reason": outcome.reason}
-    changes, values = _facts(outcome)
-    changes["outcomes.#attempt"], names = ":outcome", {"#attempt": str(outcome.attempt)}
-    values[":outcome"] = _attempt_outcome(outcome, transition.status)
+        return {"payment_revision": outcome.revision, "cancel_reason": outcome.reason}
+    # What the order keeps of the attempt (onecharge.orders.schema.AttemptOutcome).
+    of_attempt = {"status": transition.status, **({"decline_code": outcome.reason} if outcome.reason else {})}
     if transition.status is OrderStatus.PAID:
-        changes |= {"paid_attempt": ":attempt", "paid_at": ":paid_at"}
-        values |= {":attempt": outcome.attempt, ":paid_at": outcome.occurred_at.isoformat()}
+        more = {"paid_attempt": outcome.attempt, "paid_at": outcome.occurred_at.isoformat()}
     else:
         # Usually no change. An order that was restored from a backup takes over the later attempt.
-        changes["attempt"], values[":attempt"] = ":attempt", outcome.attempt
-        if outcome.payment_method is not None:
-            changes["payment_method"], values[":payment_method"] = ":payment_method", outcome.payment_method
-    return changes, names, values
+        more = {"attempt": outcome.attempt, "payment_method": outcome.payment_method}
+    return {**_facts(outcome), _OUTCOME: of_attempt, **more}
 
 
-def _facts(outcome: PaymentOutcome) -> tuple[dict[str, str], dict[str, Any]]:
-    """Stripe's total of refunds, and the dispute: the expression of each attribute, and the values in them."""
+def _facts(outcome: PaymentOutcome) -> dict[str, Any]:
+    """Stripe's total of refunds, and the dispute."""
     facts = {"stripe_refunded_minor": outcome.amount_refunded_minor, "dispute_status": outcome.dispute_status}
-    given = {name: value for name, value in facts.items() if value is not None}
-    changes = {"payment_revision": ":revision", **{name: f":{name}" for name in given}}
-    return changes, {f":{name}": value for name, value in given.items()}
+    return {"payment_revision": outcome.revision, **facts}
 
 
-def _attempt_outcome(outcome: PaymentOutcome, status: OrderStatus) -> Mapping[str, str]:
-    """What the order keeps of the attempt (onecharge.orders.schema.AttemptOutcome)."""
-    return {"status": status, **({"decline_code": outcome.reason} if outcome.reason else {})}
+def _bound(changes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+    """The expression of each path, and the values in them."""
+    given = [(path, value) for path, value in changes.items() if value is not None]
+    expressions = {path: f":new_{number}" for number, (path, _) in enumerate(given)}
+    return expressions, {expressions[path]: value for path, value in given}
 
 
 def _write_facts(orders: OrderStore, outcome: PaymentOutcome) -> bool:
     """Write refunds and dispute of an order whose status stays; False if it has seen this revision of the row."""
-    changes, values = _facts(outcome)
-    if not values:
+    changes, values = _bound(_facts(outcome))
+    if changes.keys() == {"payment_revision"}:
         return False
     try:
         orders.client.update_item(

@@ -20,6 +20,7 @@ from typing import Any
 from rich.console import Console
 
 from lab.bench.designs import DESIGNS, NAIVE, OURS, PACKAGES, POWERTOOLS, Design, Onecharge, WorkFailed
+from lab.bench.dynamodb_local import dynamodb_client, running_dynamodb_local
 from lab.bench.prices import dollars, settings_of
 from local.arguments import Arguments, at_least
 from local.deployment import Sam
@@ -27,7 +28,6 @@ from local.emulator import CREDENTIALS
 from local.terminal import run_in_terminal
 from stripe_standin.admin import StandInAdmin
 from stripe_standin.server import running_standin
-from tests.support.dynamodb_local import dynamodb_client, running_dynamodb_local
 from tests.support.harness import PROJECT, create_table, load_template
 
 STRIPE_SECONDS, AWS_SECONDS = 0.3, 0.004

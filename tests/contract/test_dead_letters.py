@@ -2,35 +2,21 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import partial
 
-import boto3
 import pytest
 
-from local.emulator import CREDENTIALS
 from stripe_standin.server import running_standin
 from tests.contract.conftest import Endpoint
 from tests.support.operated_stack import OperatedStack
 
 POISON = "message: json_invalid"
-KINDS = [
-    False,
-    True,
-]
 
 
-@pytest.fixture(params=KINDS)
-def operated(request: pytest.FixtureRequest, ministack: Endpoint) -> Iterator[OperatedStack]:
+@pytest.fixture(params=[False, True])
+def operated(request: pytest.FixtureRequest, endpoint: Endpoint) -> Iterator[OperatedStack]:
     """A stack with standard queues, or with FIFO queues."""
-    clients = partial(
-        boto3.client,
-        endpoint_url=ministack.url,
-        region_name=CREDENTIALS["AWS_DEFAULT_REGION"],
-        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-    )
     with running_standin() as standin:
-        yield OperatedStack(standin.base_url, fifo=request.param, clients=clients)
+        yield OperatedStack(standin.base_url, fifo=request.param, clients=endpoint.client)
 
 
 def test_nothing_is_lost_on_the_way_there_and_back(operated: OperatedStack) -> None:

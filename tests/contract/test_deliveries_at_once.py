@@ -1,4 +1,4 @@
-"""Concurrent deliveries from several processes, over HTTP to DynamoDB Local and to the Stripe stand-in."""
+"""Concurrent deliveries from several processes, over HTTP to the emulator and to the Stripe stand-in."""
 
 import json
 import subprocess

@@ -1,7 +1,7 @@
 """DynamoDB in memory, behind boto3's client: the stores above it are the deployed ones, expressions included.
 
-It knows the operations and the expressions that are used here, and refuses all others. tests/contract holds it to the
-same behaviour as DynamoDB Local. `Io` is how the simulation gets in between.
+It knows the operations and the expressions that are used here, and refuses all others. tests/contract/test_replay.py
+holds it to moto's DynamoDB, with the requests that other tests have sent. `Io` is how the simulation gets in between.
 """
 
 import re
@@ -24,24 +24,12 @@ class Io(Protocol):
     """What each request of a worker passes through."""
 
     def now(self) -> int: ...
-
-    def pause(self, where: str) -> None:
-        """The worker has reached a boundary; others may run, time may pass, and it may never come back."""
-
-    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
-        """Which of these faults happens here, if any."""
-
-    def happens(self, what: str) -> bool:
-        """Whether something that is allowed at any time happens now."""
-
-    def met(self, what: str) -> None:
-        """Something that is worth counting has happened."""
-
-    def pass_time(self, seconds: int) -> None:
-        """So much time goes by."""
-
-    def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
-        """An item was written, or deleted (None)."""
+    def pause(self, where: str) -> None: ...
+    def fault(self, where: str, kinds: Sequence[str]) -> str | None: ...
+    def happens(self, what: str) -> bool: ...
+    def met(self, what: str) -> None: ...
+    def pass_time(self, seconds: int) -> None: ...
+    def wrote(self, table: str, old: Item | None, new: Item | None) -> None: ...
 
 
 class NoFaults:
@@ -54,22 +42,24 @@ class NoFaults:
         return self.time
 
     def pause(self, where: str) -> None:
-        pass
+        """The worker has reached a boundary; others may run, time may pass, and it may never come back."""
 
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
+        """Which of these faults happens here, if any."""
         return None
 
     def happens(self, what: str) -> bool:
+        """Whether something that is allowed at any time happens now."""
         return True
 
     def met(self, what: str) -> None:
-        pass
+        """Something that is worth counting has happened."""
 
     def pass_time(self, seconds: int) -> None:
         self.time += seconds
 
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
-        pass
+        """An item was written, or deleted (None)."""
 
 
 class Faults(NoFaults):
@@ -110,39 +100,8 @@ def _error(kind: type[ClientError], operation: str, code: str, **details: Any) -
     return kind({"Error": {"Code": code, "Message": code}, **details}, operation)  # type: ignore[typeddict-item]
 
 
-def _invalid(operation: str, message: str) -> ClientError:
-    return ClientError({"Error": {"Code": "ValidationException", "Message": message}}, operation)
-
-
-def _order_of(item: Mapping[str, Value], by: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(_number(item[name]) if "N" in item[name] else next(iter(item[name].values())) for name in by)
-
-
-def _projected(item: Item, given: Mapping[str, Any]) -> Item:
-    if "ProjectionExpression" not in given:
-        return dict(item)
-    names = given.get("ExpressionAttributeNames", {})
-    wanted = [names.get(each.strip(), each.strip()) for each in given["ProjectionExpression"].split(",")]
-    return {name: item[name] for name in wanted if name in item}
-
-
-_EXPRESSIONS = (
-    *("ConditionExpression", "UpdateExpression", "KeyConditionExpression"),
-    *("FilterExpression", "ProjectionExpression"),
-)
-
-
-@lru_cache
-def _placeholders(expressions: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(found for expression in expressions for found in re.findall(r"[:#][A-Za-z0-9_]+", expression))
-
-
-def _refuse_what_is_unused(given: Mapping[str, Any]) -> None:
-    """DynamoDB refuses names and values that no expression uses, and placeholders that are not defined."""
-    used = _placeholders(tuple([given[name] for name in _EXPRESSIONS if name in given]))
-    defined = given.get("ExpressionAttributeNames", {}).keys() | given.get("ExpressionAttributeValues", {}).keys()
-    if used != defined:
-        raise _invalid("Validation", f"unused or undefined in expressions: {sorted(used ^ defined)}")
+def _invalid(message: str) -> ClientError:
+    return ClientError({"Error": {"Code": "ValidationException", "Message": message}}, "Validation")
 
 
 @dataclass
@@ -160,17 +119,19 @@ class MemoryDynamoDB:
     """Parts of conditions that are left out: how the simulation breaks the protocol on purpose."""
     transactions: set[str] = field(default_factory=set)
     """The ClientRequestTokens of those that were made: sent again, they change nothing."""
+    made: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The request that made each table, if one did."""
     exceptions = SimpleNamespace(
         ConditionalCheckFailedException=ConditionalCheckFailed,
         TransactionCanceledException=TransactionCanceled,
     )
 
-    # ------------------------------------------------------------ the client
-
-    def create_table(self, *, TableName: str, KeySchema: Any, GlobalSecondaryIndexes: Any = (), **_: Any) -> None:
+    def create_table(self, *, TableName: str, KeySchema: Any, GlobalSecondaryIndexes: Any = (), **more: Any) -> None:
         def names(schema: Any) -> tuple[str, ...]:
             return tuple(each["AttributeName"] for each in schema)
 
+        self.made[TableName] = {"TableName": TableName, "KeySchema": KeySchema, **more}
+        self.made[TableName] |= {"GlobalSecondaryIndexes": GlobalSecondaryIndexes} if GlobalSecondaryIndexes else {}
         keys = names(KeySchema)
         self.keys = {**self.keys, TableName: keys}
         indexes = {each["IndexName"]: names(each["KeySchema"]) for each in GlobalSecondaryIndexes}
@@ -179,6 +140,8 @@ class MemoryDynamoDB:
             if each["Projection"]["ProjectionType"] != "ALL":
                 others = each["Projection"].get("NonKeyAttributes", ())
                 self.projections[TableName, each["IndexName"]] = {*keys, *indexes[each["IndexName"]], *others}
+
+    # ------------------------------------------------------------ reads
 
     def get_item(self, **given: Any) -> dict[str, Any]:
         self._before("GetItem")
@@ -194,7 +157,7 @@ class MemoryDynamoDB:
         for name, given in RequestItems.items():
             keys = list(given["Keys"])
             if not 0 < len(keys) <= _BATCH_GET_MAX or len({self._key(name, key) for key in keys}) < len(keys):
-                raise _invalid("BatchGetItem", "no keys, too many, or one of them twice")
+                raise _invalid("no keys, too many, or one of them twice")
             if len(keys) > 1 and self.io.fault("dynamodb BatchGetItem", ("unprocessed",)):
                 left[name] = {**given, "Keys": keys[1:]}
                 keys = keys[:1]
@@ -204,8 +167,10 @@ class MemoryDynamoDB:
         return {"Responses": responses, "UnprocessedKeys": left}
 
     def scan(self, **given: Any) -> dict[str, Any]:
-        _refuse_what_is_unused(given)
-        return self._read_on("Scan", given, lambda *_: True)
+        return self._page("Scan", given)
+
+    def query(self, **given: Any) -> dict[str, Any]:
+        return self._page("Query", given)
 
     def get_paginator(self, operation: str) -> Any:
         """As botocore's: `paginate` yields one page after the other."""
@@ -219,42 +184,35 @@ class MemoryDynamoDB:
 
         return SimpleNamespace(paginate=paginate)
 
-    def query(self, **given: Any) -> dict[str, Any]:
-        _refuse_what_is_unused(given)
-        return self._read_on("Query", given, _condition(given["KeyConditionExpression"]))
-
-    def _read_on(self, operation: str, given: Mapping[str, Any], key_condition: "_Condition") -> dict[str, Any]:
-        """A page in the order of the keys; the limit counts what the filter leaves out, too."""
+    def _page(self, operation: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """In the order of the keys; the limit counts what the filter leaves out, too."""
         self._before(operation)
-        name = given["TableName"]
-        index = given.get("IndexName")
-        of_table = self.keys[name]
-        by = (*self.indexes[name][index], *of_table) if index else of_table
-        expressions = (given.get("ExpressionAttributeNames", {}), given.get("ExpressionAttributeValues", {}))
-        items = [
-            (_order_of(item, by), item)
-            for item in self._table(name).values()
-            if all(attribute in item for attribute in by) and key_condition(item, *expressions)
-        ]
+        name, index = given["TableName"], given.get("IndexName")
+        by = (*self.indexes[name][index], *self.keys[name]) if index else self.keys[name]
         backwards = given.get("ScanIndexForward") is False
-        items.sort(key=itemgetter(0), reverse=backwards)
+        listed = sorted(
+            (
+                (_place(item, by), item)
+                for item in self._table(name).values()
+                if all(attribute in item for attribute in by) and _holds("KeyConditionExpression", given, item)
+            ),
+            key=itemgetter(0),
+            reverse=backwards,
+        )
         if "ExclusiveStartKey" in given:
-            start = _order_of(given["ExclusiveStartKey"], by)
-            items = [each for each in items if (each[0] < start if backwards else each[0] > start)]
-        read = [item for _, item in items[: given.get("Limit")]]
+            start = _place(given["ExclusiveStartKey"], by)
+            listed = [each for each in listed if (each[0] < start if backwards else each[0] > start)]
+        read = [item for _, item in listed[: given.get("Limit")]]
         visible = self.projections.get((name, index))
         shown = [{at: item[at] for at in item.keys() & visible} for item in read] if visible else read
-        if "FilterExpression" in given:
-            shown = [item for item in shown if _condition(given["FilterExpression"])(item, *expressions)]
-        answer: dict[str, Any] = {
-            "Items": [_projected(item, given) for item in shown],
-            "Count": len(shown),
-            "ScannedCount": len(read),
-        }
-        if len(read) < len(items):
+        found = [_projected(item, given) for item in shown if _holds("FilterExpression", given, item)]
+        answer: dict[str, Any] = {"Items": found, "Count": len(found), "ScannedCount": len(read)}
+        if len(read) < len(listed):
             answer["LastEvaluatedKey"] = {attribute: read[-1][attribute] for attribute in by}
         self._after(operation)
         return answer
+
+    # ------------------------------------------------------------ writes
 
     def put_item(self, **given: Any) -> dict[str, Any]:
         return self._write("PutItem", given)
@@ -271,60 +229,44 @@ class MemoryDynamoDB:
         if self._before("TransactWriteItems", ("throttled", "transaction conflict")) == "transaction conflict":
             raise self._canceled([{"Code": "TransactionConflict"} for _ in TransactItems])
         actions = [(name, dict(given)) for action in TransactItems for name, given in action.items()]
-        for _, given in actions:
-            _refuse_what_is_unused(given)
-        places = [(given["TableName"], self._key_given(given)) for _, given in actions]
-        if len(set(places)) < len(places):
-            raise _invalid("TransactWriteItems", "Transaction request cannot include multiple operations on one item")
-        if ClientRequestToken in self.transactions:
-            self._after("TransactWriteItems")
-            return {}
-        reasons = [self._refusal(given) for _, given in actions]
-        if any(reasons):
-            raise self._canceled([reason or {"Code": "None"} for reason in reasons])
-        for name, given in actions:
-            self._apply(f"{name}Item", given)
-        if ClientRequestToken:
-            self.transactions.add(ClientRequestToken)
+        if len({(given["TableName"], self._key_given(given)) for _, given in actions}) < len(actions):
+            raise _invalid("Transaction request cannot include multiple operations on one item")
+        if ClientRequestToken not in self.transactions:
+            reasons = [self._refusal(given) for _, given in actions]
+            if any(reasons):
+                raise self._canceled([reason or {"Code": "None"} for reason in reasons])
+            for name, given in actions:
+                self._apply(f"{name}Item", given)
+            if ClientRequestToken:
+                self.transactions.add(ClientRequestToken)
         self._after("TransactWriteItems")
         return {}
 
-    # ------------------------------------------------------------ one write
+    def _canceled(self, reasons: list[dict[str, Any]]) -> ClientError:
+        self._after("TransactWriteItems")
+        code = "TransactionCanceledException"
+        return _error(TransactionCanceled, "TransactWriteItems", code, CancellationReasons=reasons)
 
     def _write(self, operation: str, given: dict[str, Any]) -> dict[str, Any]:
-        _refuse_what_is_unused(given)
         self._before(operation)
         refusal = self._refusal(given)
         if refusal is not None:
             self._after(operation)
-            raise _error(
-                ConditionalCheckFailed,
-                operation,
-                "ConditionalCheckFailedException",
-                **({"Item": refusal["Item"]} if "Item" in refusal else {}),
-            )
+            shown = {"Item": refusal["Item"]} if "Item" in refusal else {}
+            raise _error(ConditionalCheckFailed, operation, "ConditionalCheckFailedException", **shown)
         old = self._table(given["TableName"]).get(self._key_given(given))
         new = self._apply(operation, given)
         if self._after(operation, SENT_AGAIN) == SENT_AGAIN:
             return self._write(operation, given)
-        wanted = given.get("ReturnValues")
-        returned = {"ALL_NEW": new, "ALL_OLD": old}.get(wanted) if wanted else None
+        returned = {"ALL_NEW": new, "ALL_OLD": old}.get(given.get("ReturnValues", ""))
         return {"Attributes": dict(returned)} if returned is not None else {}
 
     def _refusal(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
-        condition = given.get("ConditionExpression")
-        if condition is None:
-            return None
+        condition = given.get("ConditionExpression", "")
         for ignored in self.ignored_conditions:
             condition = condition.replace(ignored, "")
-        if not condition.strip():
-            return None
-        table = given["TableName"]
-        item = self._table(table).get(self._key_given(given))
-        holds = _condition(condition)(
-            item or {}, given.get("ExpressionAttributeNames", {}), given.get("ExpressionAttributeValues", {})
-        )
-        if holds:
+        item = self._table(given["TableName"]).get(self._key_given(given))
+        if not condition.strip() or _holds("ConditionExpression", {**given, "ConditionExpression": condition}, item):
             return None
         shown = item is not None and given.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
         return {"Code": "ConditionalCheckFailed", **({"Item": dict(item or {})} if shown else {})}
@@ -337,19 +279,17 @@ class MemoryDynamoDB:
         if operation == "PutItem":
             new = dict(given["Item"])
         elif operation == "UpdateItem":
-            new = {**(old or given["Key"])}
-            if "UpdateExpression" in given:
-                _update(given["UpdateExpression"])(
-                    new, given.get("ExpressionAttributeNames", {}), given.get("ExpressionAttributeValues", {})
-                )
+            new = _updated(old or given["Key"], given)
             if any(new.get(attribute) != given["Key"][attribute] for attribute in self.keys[name]):
-                raise _invalid(operation, "Cannot update an attribute that is part of the key")
+                raise _invalid("Cannot update an attribute that is part of the key")
         if new is None:
             table.pop(key, None)
         else:
             table[key] = new
         self.io.wrote(name, old, new)
         return new
+
+    # ------------------------------------------------------------ what each request needs
 
     def _table(self, name: str) -> dict[tuple[str, ...], Item]:
         return self.tables.setdefault(name, {})
@@ -375,268 +315,160 @@ class MemoryDynamoDB:
             self.io.pause(f"dynamodb {operation} answered")
         return kind
 
-    def _canceled(self, reasons: list[dict[str, Any]]) -> ClientError:
-        self._after("TransactWriteItems")
-        return _error(
-            TransactionCanceled, "TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons
-        )
 
+# ---------------------------------------------------------------- expressions
+#
+# A condition is Python, but for the spelling: `attempt = :n AND #s IN (:a, :b)` becomes
+# `_at(item, names, "attempt") == _Operand(values[":n"]) and _at(item, names, "#s") in _any_of(…)`, and is compiled.
 
-# ---------------------------------------------------------------- expressions, compiled once each
+_TOKEN = re.compile(r"\s*(<=|>=|<>|[()=<>,+-]|:\w+|#?[A-Za-z_]\w*(?:\.#?[A-Za-z_]\w*)*)")
+_PYTHON = {"=": "==", "<>": "!=", "AND": "and", "OR": "or", "NOT": "not", "IN": "in _any_of"}
+_FUNCTIONS = ("attribute_exists", "attribute_not_exists", "if_not_exists")
+_CLAUSE = re.compile(r"\b(SET|REMOVE|ADD)\b")
+_COMMA = re.compile(r",(?![^(]*\))")
+"""One that is not within the brackets of a function."""
 
 _Names = Mapping[str, str]
-_Values = Mapping[str, Value]
-_Condition = Callable[[Item, _Names, _Values], bool]
-_Operand = Callable[[Item, _Names, _Values], Value | None]
-
-_TOKEN = re.compile(r"\s*(<=|>=|<>|[()=<>,+.-]|[:#][A-Za-z0-9_]+|[A-Za-z_][A-Za-z0-9_]*)")
+_Compiled = Callable[[Item, _Names, Mapping[str, Value]], Any]
 
 
-def _number(value: Value) -> Decimal | int:
-    text = value["N"]
-    return int(text) if text.lstrip("-").isdigit() else Decimal(text)
+class _Operand:
+    """A value with its type; without one, where a path leads nowhere: it differs from everything."""
+
+    __slots__ = ("kind", "plain", "typed")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, typed: Value | None) -> None:
+        plain: Any = None
+        self.typed, self.kind = typed, ""
+        if typed is not None:
+            [(self.kind, plain)] = typed.items()
+        self.plain = Decimal(plain) if self.kind == "N" else plain
+
+    def __eq__(self, other: Any) -> bool:
+        return bool(self.kind) and self.kind == other.kind and self.plain == other.plain
+
+    def __lt__(self, other: "_Operand") -> bool:
+        return bool(self.kind) and self.kind == other.kind and self.plain < other.plain
+
+    def __le__(self, other: "_Operand") -> bool:
+        return self < other or self == other
+
+    def __add__(self, other: "_Operand") -> "_Operand":
+        if self.kind != "N" or other.kind != "N":
+            raise _invalid("the sum of something that is no number, or not there")
+        return _Operand({"N": str(self.plain + other.plain)})
 
 
-def _same(left: Value, right: Value) -> bool:
-    return (_number(left) == _number(right)) if "N" in left and "N" in right else left == right
+def _any_of(*options: _Operand) -> tuple[_Operand, ...]:
+    return options
 
 
-def _less(left: Value, right: Value) -> bool:
-    if "N" in left and "N" in right:
-        return _number(left) < _number(right)
-    return "S" in left and "S" in right and left["S"] < right["S"]
+def _attribute_exists(operand: _Operand) -> bool:
+    return operand.typed is not None
 
 
-def _contains(whole: Value, part: Value) -> bool:
-    """Whether it is an element of the list."""
-    return any(_same(each, part) for each in whole["L"])
+def _attribute_not_exists(operand: _Operand) -> bool:
+    return operand.typed is None
 
 
-_COMPARE: Mapping[str, Callable[[Value, Value], bool]] = {
-    "=": _same,
-    "<": _less,
-    ">": lambda left, right: _less(right, left),
-    "<=": lambda left, right: _less(left, right) or _same(left, right),
-    ">=": lambda left, right: _less(right, left) or _same(left, right),
-}
+def _if_not_exists(operand: _Operand, default: _Operand) -> _Operand:
+    return default if operand.typed is None else operand
 
 
-_Path = tuple[str, ...]
-
-
-def _if_not_exists(path: _Operand, default: _Operand) -> _Operand:
-    return lambda *given: present if (present := path(*given)) is not None else default(*given)
-
-
-def _added(path: _Path, operand: _Operand) -> _Operand:
-    """The number at the path, or 0, and this one together."""
-
-    def add(item: Item, names: _Names, values: _Values) -> Value:
-        present, more = _at(item, path, names) or {"N": "0"}, operand(item, names, values) or {}
-        return {"N": str(_number(present) + _number(more))}
-
-    return add
-
-
-def _named(step: str, names: _Names) -> str:
-    return names[step] if step.startswith("#") else step
-
-
-def _at(item: Item, path: _Path, names: _Names) -> Value | None:
+def _at(item: Item, names: _Names, first: str, *steps: str) -> _Operand:
     """What the path leads to, through maps."""
-    first, *steps = (_named(step, names) for step in path)
-    value = item.get(first)
+    value = item.get(names.get(first, first))
     for step in steps:
-        value = value.get("M", {}).get(step) if value is not None else None
-    return value
+        value = value.get("M", {}).get(names.get(step, step)) if value is not None else None
+    return _Operand(value)
 
 
-def _put(item: Item, path: _Path, names: _Names, value: Value) -> None:
-    """Everything on the way to the last step must be there."""
-    content = item
-    for step in path[:-1]:
-        inside = content.get(_named(step, names), {}).get("M")
-        if inside is None:
-            raise _invalid("UpdateItem", "The document path provided in the update expression is invalid for update")
-        content = inside
-    content[_named(path[-1], names)] = value
+def _spelled(token: str) -> str:
+    """The token in Python."""
+    if token in _FUNCTIONS:
+        return f"_{token}"
+    if token.startswith(":"):
+        return f"_Operand(values[{token!r}])"
+    if token.lstrip("#")[0].isalpha() and token.upper() not in _PYTHON:
+        return f"_at(item, names, {', '.join(map(repr, token.split('.')))})"
+    return _PYTHON.get(token.upper(), token)
 
 
-class _Parser:
-    """Recursive descent through one expression."""
-
-    def __init__(self, expression: str) -> None:
-        self.tokens: list[str] = []
-        place, end = 0, len(expression.rstrip())
-        while place < end:
-            match = _TOKEN.match(expression, place)
-            if match is None:
-                raise ValueError(f"not an expression that is known here: {expression}")
-            self.tokens.append(match[1])
-            place = match.end()
-        self.tokens.append("")
-
-    def take(self, *expected: str) -> str | None:
-        """The next token, if it is one of these (any, if none is given)."""
-        if expected and self.tokens[0].upper() not in expected:
-            return None
-        return self.tokens.pop(0)
-
-    def must(self, expected: str) -> None:
-        if self.take(expected) is None:
-            raise ValueError(f"expected {expected!r} before {self.tokens}")
-
-    # condition := all { OR all } ; all := one { AND one }
-
-    def condition(self) -> _Condition:
-        parts = [self.all_of()]
-        while self.take("OR"):
-            parts.append(self.all_of())
-        return parts[0] if len(parts) == 1 else lambda *given: any(part(*given) for part in parts)
-
-    def all_of(self) -> _Condition:
-        parts = [self.one()]
-        while self.take("AND"):
-            parts.append(self.one())
-        return parts[0] if len(parts) == 1 else lambda *given: all(part(*given) for part in parts)
-
-    def one(self) -> _Condition:
-        if self.take("NOT"):
-            negated = self.one()
-            return lambda *given: not negated(*given)
-        if self.take("("):
-            inner = self.condition()
-            self.must(")")
-            return inner
-        if function := self.take("ATTRIBUTE_EXISTS", "ATTRIBUTE_NOT_EXISTS"):
-            [operand] = self.in_brackets()
-            wanted = function.lower() == "attribute_exists"
-            return lambda *given: (operand(*given) is not None) is wanted
-        if self.take("CONTAINS"):
-            whole, part = self.in_brackets()
-            return lambda *given: _both(_contains, whole, part, given)
-        return self.comparison()
-
-    def comparison(self) -> _Condition:
-        left = self.operand()
-        if self.take("IN"):
-            options = self.in_brackets()
-            return lambda *given: any(_both(_same, left, option, given) for option in options)
-        if self.take("<>"):
-            other = self.operand()
-            # What is not there differs from everything.
-            return lambda *given: not _both(_same, left, other, given)
-        compare = _COMPARE[self.take(*_COMPARE) or ""]
-        right = self.operand()
-        return lambda *given: _both(compare, left, right, given)
-
-    def in_brackets(self) -> list[_Operand]:
-        self.must("(")
-        options = [self.operand()]
-        while self.take(","):
-            options.append(self.operand())
-        self.must(")")
-        return options
-
-    # sum := operand [ + | - operand ] ; operand := :value | path | if_not_exists(path, operand)
-    # path := name { .name }
-
-    def operand(self) -> _Operand:
-        token = self.tokens[0].lower()
-        if self.take("IF_NOT_EXISTS"):
-            path, default = self.in_brackets()
-            return _if_not_exists(path, default)
-        if token.startswith(":"):
-            value = self.take() or ""
-            return lambda _, __, values: values[value]
-        steps = self.path()
-        if len(steps) > 1:
-            return lambda item, names, _: _at(item, steps, names)
-        [name] = steps
-        if name.startswith("#"):
-            return lambda item, names, _: item.get(names[name])
-        return lambda item, _, __: item.get(name)
-
-    def path(self) -> "_Path":
-        steps = [self.take() or ""]
-        while self.take("."):
-            steps.append(self.take() or "")
-        return tuple(steps)
-
-    def sum(self) -> _Operand:
-        left = self.operand()
-        sign = self.take("+", "-")
-        if sign is None:
-            return left
-        right, factor = self.operand(), 1 if sign == "+" else -1
-
-        def add(*given: Any) -> Value:
-            one, other = left(*given), right(*given)
-            if one is None or other is None:
-                raise _invalid("UpdateItem", "the sum of something that is not there")
-            return {"N": str(_number(one) + factor * _number(other))}
-
-        return add
-
-    # update := { SET path = sum, … | REMOVE name, … | ADD name number }
-
-    def update(self) -> list[tuple["_Path", _Operand | None]]:
-        """Each path with what it is set to; with None, if it is removed."""
-        changes: list[tuple[_Path, _Operand | None]] = []
-        while clause := self.take("SET", "REMOVE", "ADD"):
-            while True:
-                path, operand = self.path(), None
-                if clause.upper() == "SET":
-                    self.must("=")
-                    operand = self.sum()
-                elif clause.upper() == "ADD":
-                    operand = _added(path, self.operand())
-                elif len(path) > 1:
-                    raise ValueError(f"REMOVE within a map is not known here: {path}")
-                changes.append((path, operand))
-                if not self.take(","):
-                    break
-        return changes
-
-    def end(self) -> None:
-        if self.tokens != [""]:
-            raise ValueError(f"not known here: {self.tokens}")
-
-
-def _both(
-    compare: Callable[[Value, Value], bool], left: _Operand, right: _Operand, given: tuple[Item, _Names, _Values]
-) -> bool:
-    one, other = left(*given), right(*given)
-    return one is not None and other is not None and compare(one, other)
+def _compiled(expression: str) -> _Compiled:
+    """Raises ValueError, SyntaxError or TypeError if it is not known here."""
+    source, place, end = "", 0, len(expression.rstrip())
+    while place < end:
+        token = _TOKEN.match(expression, place)
+        if token is None:
+            raise ValueError(f"not known here: {expression}")
+        source, place = f"{source} {_spelled(token[1])}", token.end()
+    compiled: _Compiled = eval(f"lambda item, names, values: ({source})", globals())  # noqa: S307  # Of these tokens.
+    return compiled
 
 
 @lru_cache
-def _condition(expression: str) -> _Condition:
-    parser = _Parser(expression)
-    condition = parser.condition()
-    parser.end()
-    return condition
+def _condition(expression: str) -> _Compiled:
+    return _compiled(expression)
+
+
+def _holds(kind: str, given: Mapping[str, Any], item: Item | None) -> bool:
+    """Whether the request's condition of this kind holds of the item; a request without one is not restricted."""
+    if kind not in given:
+        return True
+    names, values = given.get("ExpressionAttributeNames", {}), given.get("ExpressionAttributeValues", {})
+    return bool(_condition(given[kind])(item or {}, names, values))
 
 
 @lru_cache
-def _update(expression: str) -> Callable[[Item, _Names, _Values], None]:
-    parser = _Parser(expression)
-    changes = parser.update()
-    parser.end()
-    is_nested = any(len(path) > 1 for path, _ in changes)
-
-    def update(item: Item, names: _Names, values: _Values) -> None:
-        if is_nested:
-            # What the item was before is still held by others: by the table, until all of this has succeeded.
-            item.update(deepcopy(item))
-        # Every right side sees the item as it was before.
-        new = [(path, operand is not None, operand and operand(item, names, values)) for path, operand in changes]
-        for path, is_set, value in new:
-            if not is_set:
-                item.pop(_named(path[0], names), None)
-            elif value is None:
-                raise _invalid("UpdateItem", f"{path} is set to something that is not there")
+def _changes(expression: str) -> list[tuple[list[str], _Compiled | None]]:
+    """Each path, and what it is set to; None if it is removed."""
+    changes: list[tuple[list[str], _Compiled | None]] = []
+    before, *clauses = _CLAUSE.split(expression)
+    for clause, actions in zip(clauses[::2], clauses[1::2], strict=True):
+        for action in _COMMA.split(actions):
+            path, _, value = action.strip().partition(" ")
+            if clause == "REMOVE":
+                changes.append((path.split("."), None))
+            elif clause == "ADD":
+                changes.append((path.split("."), _compiled(f"if_not_exists({path}, :0) + {value}")))
             else:
-                _put(item, path, names, value)
+                changes.append((path.split("."), _compiled(value.lstrip().removeprefix("="))))
+    if before.strip() or not changes:
+        raise ValueError(f"not known here: {expression}")
+    return changes
 
-    return update
+
+def _updated(old: Item, given: Mapping[str, Any]) -> Item:
+    """A copy of the item with the changes. Every value is computed from the item as it was before."""
+    names, values = given.get("ExpressionAttributeNames", {}), given.get("ExpressionAttributeValues", {})
+    changes = _changes(given["UpdateExpression"]) if "UpdateExpression" in given else []
+    new = deepcopy(old) if any(len(path) > 1 for path, _ in changes) else dict(old)
+    for path, value_of in changes:
+        *steps, last = (names.get(step, step) for step in path)
+        content: Any = new
+        for step in steps:
+            content = content.get(step, {}).get("M")
+            if content is None:
+                raise _invalid("the document path is invalid for update")
+        if value_of is None:
+            content.pop(last, None)
+            continue
+        value = value_of(old, names, {**values, ":0": {"N": "0"}}).typed
+        if value is None:
+            raise _invalid(f"{path} is set to something that is not there")
+        content[last] = value
+    return new
+
+
+def _projected(item: Item, given: Mapping[str, Any]) -> Item:
+    if "ProjectionExpression" not in given:
+        return dict(item)
+    names = given.get("ExpressionAttributeNames", {})
+    wanted = [names.get(each.strip(), each.strip()) for each in given["ProjectionExpression"].split(",")]
+    return {name: item[name] for name in wanted if name in item}
+
+
+def _place(item: Mapping[str, Value], by: Sequence[str]) -> tuple[Any, ...]:
+    """Where it is listed."""
+    return tuple([_Operand(item[name]).plain for name in by])

@@ -57,10 +57,7 @@ def received(messages: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
                 "receiptHandle": message["ReceiptHandle"],
                 "body": message["Body"],
                 "attributes": message["Attributes"],
-                "messageAttributes": {
-                    name: {"stringValue": each["StringValue"], "dataType": each["DataType"]}
-                    for name, each in message.get("MessageAttributes", {}).items()
-                },
+                "messageAttributes": {},
                 "eventSource": "aws:sqs",
             }
             for message in messages

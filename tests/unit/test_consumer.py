@@ -1,14 +1,10 @@
 """The SQS consumer: partial batch responses, visibility timeouts, backoff, poison straight to the DLQ."""
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from threading import Barrier
 from typing import Any
-from uuid import uuid4
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
@@ -27,206 +23,156 @@ from onecharge.runtime.consumer import (
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.queues import Queue
 from onecharge.runtime.secrets import SecretUnavailable
-from tests.support.harness import LambdaContext, Log, Sample, received
+from tests.support.harness import LambdaContext, Log, Sample
+
+FIRST_WAIT = backoff_seconds(1, jitter=1)
+NO_RIGHT = ClientError({"Error": {"Code": "AccessDeniedException"}}, "UpdateItem")
+THROTTLED = ClientError({"Error": {"Code": "ThrottlingException"}}, "UpdateItem")
+POISON = PoisonMessage("data.placed_at: in the future")
+
+Result = Disposition | Exception
 
 
-@dataclass
-class Sqs:
-    """A queue and its DLQ in moto, and receives as the event source mapping of Lambda makes them."""
+class Consumed:
+    """A consumer over an SQS that notes what it is asked for."""
 
-    client: Any
-    queue: Queue
+    def __init__(self, sample: Sample, log: Log) -> None:
+        [self.record] = sample("charge_order/order_placed")["Records"]
+        self.body, self.log = str(self.record["body"]), log
+        self.waits: dict[str, int] = {}
+        """The visibility timeout that each message was given."""
+        self.dead: list[dict[str, Any]] = []
+        self.counted: list[str] = []
+        self.unavailable: Exception | None = None
+        """What a request to SQS raises."""
 
-    def receive_of_groups(self, *bodies: str, groups: str) -> dict[str, Any]:
-        """Send messages into message groups of a FIFO queue, and receive a batch of them."""
-        for body, group in zip(bodies, groups, strict=True):
-            place = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid4())}
-            self.client.send_message(QueueUrl=self.queue.url, MessageBody=body, **place)
-        return self.receive()
+    def change_message_visibility(self, *, QueueUrl: str, ReceiptHandle: str, VisibilityTimeout: int) -> None:
+        self.waits[ReceiptHandle] = VisibilityTimeout
+        if self.unavailable:
+            raise self.unavailable
 
-    def receive(self, *bodies: str) -> dict[str, Any]:
-        """Send messages, and receive a batch of them as Lambda's event."""
-        for body in bodies:
-            self.client.send_message(QueueUrl=self.queue.url, MessageBody=body)
-        answer = self.client.receive_message(
-            QueueUrl=self.queue.url,
-            MaxNumberOfMessages=10,
-            AttributeNames=["All"],
-            MessageAttributeNames=["All"],
-            VisibilityTimeout=60,
-        )
-        return received(answer.get("Messages", []))
+    def send_message(self, **message: Any) -> None:
+        if self.unavailable:
+            raise self.unavailable
+        self.dead.append(message)
 
-    def visible(self) -> int:
-        """How many messages of the queue are visible."""
-        name = "ApproximateNumberOfMessages"
-        attributes = self.client.get_queue_attributes(QueueUrl=self.queue.url, AttributeNames=[name])["Attributes"]
-        return int(attributes[name])
-
-    def dead_letters(self) -> list[tuple[str, str]]:
-        """Body and reason of each message in the DLQ."""
-        received = self.client.receive_message(
-            QueueUrl=self.queue.dlq_url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]
-        )
+    def records(self, *bodies: str, groups: str = "", receives: int = 1) -> list[dict[str, Any]]:
+        """Messages 0, 1, …, each in the group of its letter."""
         return [
-            (message["Body"], message["MessageAttributes"]["reason"]["StringValue"])
-            for message in received.get("Messages", [])
+            {
+                **{**self.record, "messageId": str(number), "receiptHandle": str(number), "body": body},
+                "attributes": {**self.record["attributes"], "ApproximateReceiveCount": str(receives)}
+                | ({"MessageGroupId": groups[number]} if groups else {}),
+            }
+            for number, body in enumerate(bodies)
         ]
 
-
-@pytest.fixture
-def sqs(aws: None) -> Sqs:
-    client = boto3.client("sqs")
-    urls = [client.create_queue(QueueName=name)["QueueUrl"] for name in ("payments", "payments-dlq")]
-    return Sqs(client, Queue(lambda: client, *urls))
-
-
-@pytest.fixture
-def fifo(aws: None) -> Sqs:
-    client = boto3.client("sqs")
-    names = ("payments.fifo", "payments-dlq.fifo")
-    urls = [client.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"] for name in names]
-    return Sqs(client, Queue(lambda: client, *urls))
-
-
-@pytest.fixture
-def body(sample: Sample) -> str:
-    return str(sample("charge_order/order_placed")["Records"][0]["body"])
-
-
-Consume = Callable[..., list[str]]
-QUEUES = ("sqs", "fifo")
-
-
-@pytest.fixture
-def consume(request: pytest.FixtureRequest, log: Log, lambda_context: LambdaContext) -> Consume:
-    """Consumes a batch with a handler; returns the message ids that the partial batch response reports as failed."""
-    queue: Queue = request.getfixturevalue(next(name for name in QUEUES if name in request.fixturenames)).queue
-
-    def run(
-        event: dict[str, Any],
+    def consume(
+        self,
+        records: Sequence[dict[str, Any]],
         handle: Callable[[OrderPlacedEvent], Disposition],
-        record_seconds: float = 0,
-        **other: Any,
-    ) -> list[str]:
-        given: dict[str, Any] = {
+        *,
+        fifo: bool = False,
+        **given: Any,
+    ) -> str:
+        """The ids of the messages that failed, joined."""
+        client: Any = self
+        queue = Queue(lambda: client, *(f"https://sqs/{name}{'.fifo' * fifo}" for name in ("payments", "payments-dlq")))
+        options: dict[str, Any] = {
             "model": OrderPlacedEvent,
-            "handle": handle,
-            "count": lambda name: None,
-            **other,
+            "queue": queue,
+            "logger": self.log.logger,
+            "count": self.counted.append,
         }
-        consumer = Consumer(
-            **given,
-            queue=queue,
-            logger=log.logger,
-            jitter=lambda: 1.0,
-            record_seconds=record_seconds,
-        )
-        response = consumer.consume(event, lambda_context)
-        return [str(failure["itemIdentifier"]) for failure in response["batchItemFailures"]]
+        consumer = Consumer(handle=handle, jitter=lambda: 1.0, **(options | given))
+        response = consumer.consume({"Records": list(records)}, LambdaContext())
+        return "".join(sorted(str(each["itemIdentifier"]) for each in response["batchItemFailures"]))
 
-    return run
+    def one(self, result: Result, **given: Any) -> str:
+        """One message, whose handler has this result."""
+        return self.consume(self.records(self.body), lambda _: result_of(result), **given)
 
 
-def test_the_partial_batch_response_names_only_what_is_not_done(sqs: Sqs, consume: Consume, body: str) -> None:
-    """Lambda deletes the other messages of the batch."""
-    outcomes: list[Disposition] = [Done(), RetryAfter(7), BackOff(), Done()]
-    event = sqs.receive(*[body] * 4)
-    with_outcomes = iter(outcomes)
-    failed = consume(event, lambda _: next(with_outcomes))
-    assert len(failed) == 2
-    assert set(failed) < {record["messageId"] for record in event["Records"]}
+def result_of(result: Result) -> Disposition:
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
-def test_a_batch_that_failed_as_a_whole_is_reported_and_not_raised(sqs: Sqs, consume: Consume, body: str) -> None:
-    """The invocation succeeds: Lambda reduces concurrency when invocations fail."""
-    event = sqs.receive(body, body)
-    assert sorted(consume(event, lambda _: BackOff())) == sorted(record["messageId"] for record in event["Records"])
+@pytest.fixture
+def sqs(sample: Sample, log: Log) -> Consumed:
+    return Consumed(sample, log)
 
 
 @pytest.mark.parametrize(
-    ("disposition", "seconds"), [(RetryAfter(7), 7), (RetryAfter(0), 0), (BackOff(), backoff_seconds(1, jitter=1))]
-)
-def test_the_disposition_sets_the_visibility_timeout(
-    sqs: Sqs, consume: Consume, body: str, monkeypatch: pytest.MonkeyPatch, disposition: Disposition, seconds: int
-) -> None:
-    """Of each message by itself, with ChangeMessageVisibility."""
-    timeouts: list[int] = []
-    monkeypatch.setattr(Queue, "change_visibility", lambda _, delivery, seconds: timeouts.append(seconds))
-    consume(sqs.receive(body), lambda _: disposition)
-    assert timeouts == [seconds]
-
-
-def test_an_unexpected_error_fails_only_its_own_delivery(sqs: Sqs, consume: Consume, body: str, log: Log) -> None:
-    """SQS delivers the message again, the rest of the batch succeeds, and its log lines name order and delivery."""
-    handled = iter([ZeroDivisionError(), None])
-
-    def handle(event: OrderPlacedEvent) -> Disposition:
-        if (error := next(handled)) is not None:
-            raise error
-        return Done()
-
-    assert len(consume(sqs.receive(body, body), handle)) == 1
-    failed, waits = log.lines
-    assert failed["order_id"] == waits["order_id"] == json.loads(body)["subject"]
-    assert failed["message_id"] == waits["message_id"]
-    assert failed["receive_count"] == waits["receive_count"] == 1
-    assert waits["wait_seconds"] == backoff_seconds(1, jitter=1)
-
-
-@pytest.mark.parametrize(
-    ("error", "causes"),
+    ("result", "wait", "cause", "is_dead"),
     [
-        (KeyError("state"), [Cause.UNEXPECTED_ERROR]),
-        (RowMissing(), [Cause.ROW_LOST]),
-        (ClientError({"Error": {"Code": "AccessDeniedException"}}, "UpdateItem"), [Cause.UNEXPECTED_ERROR]),
-        (ClientError({"Error": {"Code": "ThrottlingException"}}, "UpdateItem"), []),
-        (EndpointConnectionError(endpoint_url=""), []),
-        (SecretUnavailable(), []),
+        (Done(), None, None, False),
+        (RetryAfter(7), 7, None, False),
+        (RetryAfter(0), 0, None, False),
+        (BackOff(), FIRST_WAIT, None, False),
+        (POISON, None, None, True),
+        (KeyError("state"), FIRST_WAIT, Cause.UNEXPECTED_ERROR, False),
+        (NO_RIGHT, FIRST_WAIT, Cause.UNEXPECTED_ERROR, False),
+        (RowMissing(), FIRST_WAIT, Cause.ROW_LOST, False),
+        (THROTTLED, FIRST_WAIT, None, False),
+        (EndpointConnectionError(endpoint_url=""), FIRST_WAIT, None, False),
+        (SecretUnavailable(), FIRST_WAIT, Cause.STRIPE_ACCOUNT, False),
     ],
-    ids=["our code", "a lost row", "a missing right", "throttled", "no connection", "a key that raised its own alarm"],
+    ids=repr,
 )
-def test_an_error_that_no_retry_helps_is_an_alarm(
-    sqs: Sqs, consume: Consume, body: str, log: Log, error: Exception, causes: list[Cause]
+def test_every_result_of_a_handler(
+    sqs: Consumed, result: Result, wait: int | None, cause: Cause | None, is_dead: bool
 ) -> None:
-    """Nothing else tells it for a day: the invocation succeeds, and a queue's age leaves out what is retried."""
-    counted: list[str] = []
+    """Lambda deletes what is not named as failed. What no retry helps is an alarm: the invocation succeeds, and a
+    queue's age leaves out what is retried. An unreadable key has raised its own when it was read."""
+    assert sqs.one(result) == ("" if wait is None else "0")
+    assert sqs.waits == ({} if wait is None else {"0": wait})
+    assert [each["MessageAttributes"]["reason"]["StringValue"] for each in sqs.dead] == [POISON.reason] * is_dead
+    raised = [cause] if cause and not isinstance(result, SecretUnavailable) else []
+    assert [each.cause for each in sqs.counted if isinstance(each, Alarm)] == raised
+    assert [line["cause"] for line in sqs.log.lines if "cause" in line] == ([cause] if cause else [])
+    assert all(line["order_id"] == json.loads(sqs.body)["subject"] for line in sqs.log.lines)
+    assert all((line["message_id"], line["receive_count"]) == ("0", 1) for line in sqs.log.lines)
+
+
+def test_only_what_is_not_done_fails(sqs: Consumed) -> None:
+    """Neither an error of a handler nor one of the consumer itself has another message delivered again; a batch of
+    failures is reported, too, and not raised. A line of a thread names its present message alone."""
+    results: list[Result] = [Done(), RetryAfter(7), ZeroDivisionError(), Done()]
+    by_id = iter(results)
+    assert len(sqs.consume(sqs.records(*[sqs.body] * 4), lambda _: result_of(next(by_id)))) == 2
+    assert sqs.consume(sqs.records(sqs.body, sqs.body), lambda _: BackOff()) == "01"
+    sqs.unavailable = ZeroDivisionError()
+    failing = iter(list[Disposition]([RetryAfter(1), Done(), Done()]))
+    assert len(sqs.consume(sqs.records(*[sqs.body] * 3), lambda _: next(failing))) == 1
+    assert sqs.log.lines[-1]["message"] == "record failed unexpectedly"
+    sqs.log.logger.info("outside")
+    assert "order_id" not in sqs.log.lines[-1]
+
+
+@pytest.mark.parametrize("groups", ["", "aaaaaaaaaa"])
+def test_the_records_of_a_batch_run_at_the_same_time(sqs: Consumed, groups: str) -> None:
+    """Ten records wait for each other at a barrier. On a standard queue a message group serves fair queues only."""
+    barrier = Barrier(10, timeout=60)
 
     def handle(_: OrderPlacedEvent) -> Disposition:
-        raise error
-
-    consume(sqs.receive(body), handle, count=counted.append)
-    assert [each.cause for each in counted if isinstance(each, Alarm)] == causes
-    told = [Cause.STRIPE_ACCOUNT] if isinstance(error, SecretUnavailable) else causes
-    assert log.lines[0].get("cause") == next(iter(told), None)
-
-
-def test_every_line_of_a_delivery_names_it_and_no_other(sqs: Sqs, consume: Consume, body: str, log: Log) -> None:
-    """Lines that a handler writes too; a thread that handles another message afterwards has forgotten the first."""
-
-    def handle(event: OrderPlacedEvent) -> Disposition:
-        log.logger.info("handled")
+        barrier.wait()
         return Done()
 
-    consume(sqs.receive(*[body] * 5), handle)
-    assert len({line["message_id"] for line in log.lines if line["message"] == "handled"}) == 5
-    log.logger.info("outside")
-    assert "message_id" not in log.lines[-1]
+    assert sqs.consume(sqs.records(*[sqs.body] * 10, groups=groups), handle) == ""
 
 
-def test_an_error_of_the_consumer_itself_fails_only_its_own_record(
-    sqs: Sqs, consume: Consume, body: str, log: Log
-) -> None:
-    """An error of its queue that nobody foresaw: the rest of the batch is not delivered again."""
+@pytest.mark.parametrize("receives", [1, 6])
+def test_a_record_that_cannot_be_finished_is_returned_to_the_queue(sqs: Consumed, receives: int) -> None:
+    """Unhandled, if the invocation could time out before it is handled. It backs off: what took the time may again."""
+    left = LambdaContext.get_remaining_time_in_millis() / 1000
+    records = sqs.records(sqs.body, receives=receives)
+    assert sqs.consume(records, lambda _: pytest.fail("handled"), record_seconds=left + 1) == "0"
+    assert (sqs.waits, sqs.counted) == ({"0": backoff_seconds(receives, jitter=1)}, ["MessageReturned"])
 
-    def fail(**_: object) -> None:
-        raise ZeroDivisionError
 
-    sqs.client.meta.events.register("before-call.sqs.ChangeMessageVisibility", fail)
-    dispositions = iter([RetryAfter(1), Done(), Done()])
-    event = sqs.receive(body, body, body)
-    assert len(consume(event, lambda _: next(dispositions))) == 1
-    assert [line["message"] for line in log.lines] == ["record failed unexpectedly"]
+# ---------------------------------------------------------------- poison
 
 
 def with_data(body: str, **data: Any) -> str:
@@ -234,199 +180,104 @@ def with_data(body: str, **data: Any) -> str:
     return json.dumps({**event, "data": {**event["data"], **data}})
 
 
-POISON = {
-    "no JSON": (lambda body: "4242424242424242 {", "message: json_invalid"),
-    "empty": (lambda body: "{}", "id: missing"),
-    "fraction": (lambda body: with_data(body, amount_minor=10.5), "data.amount_minor: int_type"),
-    "negative": (lambda body: with_data(body, amount_minor=-1), "data.amount_minor: greater_than_equal"),
-    "currency": (lambda body: with_data(body, currency="XXX"), "data.currency: unknown_currency"),
-    "other type": (lambda body: body.replace("order.placed", "order.eaten"), "type: literal_error"),
-    "other subject": (lambda body: with_data(body, order_id="ord_" + "0" * 32), "message: value_error"),
-}
-
-
-@pytest.mark.parametrize(("spoil", "reason"), POISON.values(), ids=POISON.keys())
-def test_poison_goes_straight_to_the_dlq(
-    sqs: Sqs, consume: Consume, body: str, log: Log, spoil: Callable[[str], str], reason: str
-) -> None:
-    """At its first receive, unchanged, with the reason. The log repeats nothing of its content."""
-    spoiled = spoil(body)
-    assert consume(sqs.receive(spoiled), lambda _: pytest.fail("handled")) == []
-    assert sqs.dead_letters() == [(spoiled, reason)]
-    assert "42424242" not in log.text
-
-
-def test_a_dead_letter_has_what_is_needed_to_send_it_back(sqs: Sqs, consume: Consume) -> None:
-    """Where it came from, its id, time and receive count there, and the attributes that it had; at most ten."""
-    given = {f"given_{index}": {"DataType": "String", "StringValue": "x"} for index in range(8)}
-    sent = sqs.client.send_message(QueueUrl=sqs.queue.url, MessageBody="{", MessageAttributes=given)
-    event = sqs.receive()
-    [record] = event["Records"]
-    assert consume(event, lambda _: pytest.fail("handled")) == []
-    received = sqs.client.receive_message(QueueUrl=sqs.queue.dlq_url, MessageAttributeNames=["All"])
-    [dead] = received["Messages"]
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda body: "4242424242424242 {", "message: json_invalid"),
+        (lambda body: "Hello from SQS!", "message: json_invalid"),
+        (lambda body: "{}", "id: missing"),
+        (lambda body: with_data(body, amount_minor=10.5), "data.amount_minor: int_type"),
+        (lambda body: with_data(body, amount_minor=-1), "data.amount_minor: greater_than_equal"),
+        (lambda body: with_data(body, amount_minor=4155, currency="KWD"), "data: amount_not_chargeable"),
+        (lambda body: with_data(body, currency="XXX"), "data.currency: unknown_currency"),
+        (lambda body: body.replace("order.placed", "order.eaten"), "type: literal_error"),
+        (lambda body: with_data(body, order_id="ord_" + "0" * 32), "message: value_error"),
+    ],
+)
+def test_poison_goes_straight_to_the_dlq(sqs: Consumed, spoil: Callable[[str], str], reason: str) -> None:
+    """At its first receive, unchanged, with the reason and what is needed to send it back. The log repeats nothing of
+    its content. If the DLQ cannot be reached, it stays in the queue."""
+    [record] = sqs.records(spoil(sqs.body))
+    assert sqs.consume([record], lambda _: pytest.fail("handled")) == ""
+    [dead] = sqs.dead
     attributes = {name: each["StringValue"] for name, each in dead["MessageAttributes"].items()}
-    sent_at = datetime.fromisoformat(attributes.pop("original_sent_at"))
-    assert round(sent_at.timestamp() * 1000) == int(record["attributes"]["SentTimestamp"])
+    assert (dead["QueueUrl"], dead["MessageBody"]) == ("https://sqs/payments-dlq", record["body"])
     assert attributes == {
-        "reason": "message: json_invalid",
-        "source_queue": sqs.queue.url.rpartition("/")[2],
-        "original_message_id": sent["MessageId"],
+        "reason": reason,
+        "source_queue": "payments",
+        "original_message_id": "0",
+        "original_sent_at": "2026-11-01T09:00:00+00:00",
         "original_receive_count": "1",
-        **{f"given_{index}": "x" for index in range(5)},
     }
+    assert "42424242" not in sqs.log.text
+    assert sqs.counted == ["PoisonMessage"]
+    sqs.unavailable = THROTTLED
+    assert sqs.consume([record], lambda _: Done()) == "0"
 
 
-def test_a_consumer_ignores_fields_that_it_does_not_know(sqs: Sqs, consume: Consume, body: str, log: Log) -> None:
-    """In the envelope and in the data: a newer producer can be deployed before its consumers."""
-    newer = json.dumps({**json.loads(with_data(body, **{"4242424242424242": 1})), "traceparent": "00-1"})
-    handled: list[OrderPlacedEvent] = []
-
-    def handle(event: OrderPlacedEvent) -> Disposition:
-        handled.append(event)
-        return Done()
-
-    assert consume(sqs.receive(newer), handle) == []
-    assert handled == [OrderPlacedEvent.model_validate_json(body)]
-    assert sqs.dead_letters() == []
-    assert "42424242" not in log.text
-
-
-def test_a_handler_can_raise_poison_too(sqs: Sqs, consume: Consume, body: str) -> None:
-    """For rules that the schema of the event cannot express."""
-
-    def handle(_: OrderPlacedEvent) -> Disposition:
-        raise PoisonMessage("data.placed_at: in the future")
-
-    assert consume(sqs.receive(body), handle) == []
-    assert sqs.dead_letters() == [(body, "data.placed_at: in the future")]
-
-
-def test_poison_that_cannot_reach_the_dlq_is_not_lost(sqs: Sqs, consume: Consume) -> None:
-    """The message stays in the queue and is reported as failed."""
-    sqs.client.delete_queue(QueueUrl=sqs.queue.dlq_url)
-    event = sqs.receive("{}")
-    assert consume(event, lambda _: Done()) == [event["Records"][0]["messageId"]]
-
-
-@pytest.mark.parametrize("group", [{}, {"MessageGroupId": "a"}], ids=["no group", "a group"])
-def test_the_records_of_a_batch_run_at_the_same_time(
-    sqs: Sqs, consume: Consume, body: str, group: dict[str, str]
-) -> None:
-    """Ten records wait for each other at a barrier. On a standard queue a message group serves fair queues only."""
-    event = sqs.receive(*[body] * 10)
-    for record in event["Records"]:
-        record["attributes"] |= group
-    barrier = Barrier(10, timeout=60)
-
-    def handle(_: OrderPlacedEvent) -> Disposition:
-        barrier.wait()
-        return Done()
-
-    assert consume(event, handle) == []
-
-
-def test_a_record_that_cannot_be_finished_is_returned_to_the_queue(
-    sqs: Sqs, consume: Consume, body: str, lambda_context: LambdaContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Unhandled, if the invocation could time out before it is handled. It backs off: what took the time may again."""
-    timeouts: list[int] = []
-    monkeypatch.setattr(Queue, "change_visibility", lambda _, delivery, seconds: timeouts.append(seconds))
-    left = lambda_context.get_remaining_time_in_millis() / 1000
-    event = sqs.receive(body)
-    assert consume(event, lambda _: pytest.fail("handled"), left + 1) == [event["Records"][0]["messageId"]]
-    event["Records"][0]["attributes"]["ApproximateReceiveCount"] = "6"
-    consume(event, lambda _: pytest.fail("handled"), left + 1)
-    assert timeouts == [backoff_seconds(1, jitter=1), backoff_seconds(6, jitter=1)]
-
-
-def test_a_message_that_our_own_model_fails_on_fails_alone(sqs: Sqs, consume: Consume, body: str) -> None:
-    """An error other than a ValidationError is ours: the message stays in its queue, and the others are handled."""
+def test_only_what_breaks_the_schema_is_poison(sqs: Consumed) -> None:
+    """Fields of a newer producer are ignored, in the envelope and in the data. An error that our own model raises is
+    ours: the message stays in its queue."""
 
     class Fragile(OrderPlacedEvent):
         def model_post_init(self, _: Any) -> None:
             if self.data.amount_minor == 200:
                 raise ZeroDivisionError
 
-    event = sqs.receive(body, with_data(body, amount_minor=200), body)
-    failed = consume(event, lambda _: Done(), model=Fragile)
-    assert failed == [event["Records"][1]["messageId"]]
-    assert sqs.dead_letters() == []
+    newer = json.dumps({**json.loads(with_data(sqs.body, **{"4242424242424242": 1})), "traceparent": "00-1"})
+    handled = list[OrderPlacedEvent]()
+
+    def handle(event: OrderPlacedEvent) -> Disposition:
+        handled.append(event)
+        return Done()
+
+    assert sqs.consume(sqs.records(newer, with_data(sqs.body, amount_minor=200)), handle, model=Fragile) == "1"
+    [event] = handled
+    assert event.model_dump() == OrderPlacedEvent.model_validate_json(sqs.body).model_dump()
+    assert (sqs.dead, "42424242" in sqs.log.text) == ([], False)
 
 
 # ---------------------------------------------------------------- FIFO
 
 
-def numbered(body: str, number: int) -> str:
-    """The event with an amount that identifies it."""
-    return with_data(body, amount_minor=number + 100)
+def numbered(sqs: Consumed, number: int) -> list[dict[str, Any]]:
+    """So many messages, each with an amount that names it, in the groups a and b by turns."""
+    bodies = [with_data(sqs.body, amount_minor=100 + each) for each in range(number)]
+    return sqs.records(*bodies, groups=("ab" * number)[:number])
 
 
-def number_of(event: OrderPlacedEvent) -> int:
-    return event.data.amount_minor - 100
-
-
-def test_the_messages_of_a_group_are_handled_in_order(fifo: Sqs, consume: Consume, body: str) -> None:
+def test_the_messages_of_a_group_are_handled_in_order(sqs: Consumed) -> None:
     """One after the other, in parallel with other groups: each waits at a barrier for one of the other group."""
-    handled: list[int] = []
-    running: list[int] = []
-    barrier = Barrier(2, timeout=60)
+    handled, barrier = list[int](), Barrier(2, timeout=60)
 
     def handle(event: OrderPlacedEvent) -> Disposition:
-        number = number_of(event)
-        group = number % 2
-        assert group not in running, "two of one group at the same time"
-        running.append(group)
         barrier.wait()
-        handled.append(number)
-        running.remove(group)
+        handled.append(event.data.amount_minor - 100)
         return Done()
 
-    event = fifo.receive_of_groups(*[numbered(body, number) for number in range(6)], groups="ababab")
-    assert consume(event, handle) == []
-    assert [number for number in handled if number % 2 == 0] == [0, 2, 4]
-    assert [number for number in handled if number % 2 == 1] == [1, 3, 5]
+    assert sqs.consume(numbered(sqs, 6), handle, fifo=True) == ""
+    assert ([each for each in handled if each % 2 == 0], sorted(handled)) == ([0, 2, 4], list(range(6)))
 
 
-@pytest.mark.parametrize("failure", [RetryAfter(600), BackOff(), None])
-def test_after_the_first_failure_of_a_group_its_rest_is_returned_to_the_queue(
-    fifo: Sqs, consume: Consume, body: str, failure: Disposition | None
-) -> None:
-    """Unhandled and visible immediately, since an invisible message blocks its group. Other groups succeed."""
-    handled: list[int] = []
+@pytest.mark.parametrize("failure", [RetryAfter(600), BackOff(), ZeroDivisionError(), POISON], ids=repr)
+def test_after_the_first_failure_of_a_group_its_rest_is_returned(sqs: Consumed, failure: Result) -> None:
+    """Unhandled and visible immediately, since an invisible message blocks its group. The other group succeeds.
 
-    def handle(event: OrderPlacedEvent) -> Disposition:
-        handled.append(number_of(event))
-        if number_of(event) != 2:
-            return Done()
-        if failure is None:
-            raise ZeroDivisionError
-        return failure
-
-    event = fifo.receive_of_groups(*[numbered(body, number) for number in range(6)], groups="abaaab")
-    for record in event["Records"]:
-        record["attributes"]["ApproximateReceiveCount"] = "9"  # Then BackOff takes minutes, and this test does not.
-    failed = consume(event, handle)
-    by_body = {record["messageId"]: record["body"] for record in event["Records"]}
-    assert sorted(by_body[each] for each in failed) == [numbered(body, number) for number in (2, 3, 4)]
-    assert sorted(handled) == [0, 1, 2, 5]
-    assert fifo.visible() == 2
-
-
-def test_poison_does_not_block_its_group(fifo: Sqs, consume: Consume, body: str) -> None:
-    """It is in the FIFO DLQ once, although a second delivery sends it there again."""
-    event = fifo.receive_of_groups("{}", numbered(body, 1), groups="aa")
-    handled: list[int] = []
+    Poison is no failure: it stays in its group, and is in the DLQ once, although it is sent there twice.
+    """
+    handled = list[int]()
 
     def handle(event: OrderPlacedEvent) -> Disposition:
-        handled.append(number_of(event))
-        return Done()
+        handled.append(event.data.amount_minor - 100)
+        return result_of(failure if handled[-1] == 2 else Done())
 
-    assert consume(event, handle) == []
-    assert handled == [1]
-    event["Records"] = event["Records"][:1]
-    assert consume(event, handle) == []
-    assert fifo.dead_letters() == [("{}", "id: missing")]
+    failed = sqs.consume(numbered(sqs, 7), handle, fifo=True)
+    if failure is POISON:
+        assert (failed, sorted(handled)) == ("", list(range(7)))
+        assert [(each["MessageGroupId"], each["MessageDeduplicationId"]) for each in sqs.dead] == [("a", "2")]
+        return
+    assert (failed, sorted(handled)) == ("246", [0, 1, 2, 3, 5])
+    assert {each: wait for each, wait in sqs.waits.items() if each != "2"} == {"4": 0, "6": 0}
 
 
 def test_backoff_is_exponential_and_capped() -> None:

@@ -35,7 +35,7 @@ def parts_in_use(kind: type[Parts]) -> set[str]:
         if found is None or name in in_use | methods:
             continue
         (in_use if isinstance(found, part) else methods).add(name)
-        names += re.findall(r"\bself\.(\w+)", getsource(found.make if isinstance(found, part) else found))
+        names += re.findall(r"\bself\.(\w+)", getsource(found.func if isinstance(found, part) else found))
     return in_use
 
 

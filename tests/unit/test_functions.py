@@ -1,108 +1,172 @@
-"""A function's handler: its parts are those of the process, and its metrics are always flushed."""
+"""A function makes its parts at their first use and flushes its metrics; no sample event of AWS is an error."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from importlib import import_module
+from threading import Barrier
+from time import sleep
 from typing import Any
 
 import boto3
 import pytest
 
+from onecharge.contract.events import OrderPlacedEvent
+from onecharge.contract.refunds import RefundOutcomeEvent
+from onecharge.payments.rows import ReleaseLease
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.parts import Parts, part
-from tests.support.functions import parts_of
+from refund_charge.app import RefundChargeParts
+from stripe_standin.server import running_standin
+from tests.support.fake_sns import FakeSns
+from tests.support.functions import handle, parts_of
 from tests.support.harness import LambdaContext, Sample, load_template
+from tests.support.payment_functions import PaymentFunctions, placed
 
 
-class TableParts(Parts):
-    """Has one environment variable, and counts the flushes of its metrics."""
+class Slow(Parts):
+    """Parts that take a while to make."""
 
-    made: list["TableParts"]
-    """All of them, in the order in which they were made."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        super().__init__(environment)
-        self.counts.flush = self.flush  # type: ignore[method-assign]
-        self.flushed = 0
-        self.made.append(self)
-
-    def flush(self) -> None:
-        self.flushed += 1
+    made = failures = flushed = 0
 
     @part
-    def table(self) -> str:
-        return self.environment["TABLE"]
+    def bucket(self) -> object:
+        """Fails as often as it is told to."""
+        self.made += 1
+        sleep(0.05)
+        if self.failures:
+            self.failures -= 1
+            raise ZeroDivisionError
+        return object()
+
+    @part
+    def user(self) -> tuple[str, object]:
+        """Made of another part."""
+        return self.environment["NAME"], self.bucket
 
 
-@pytest.fixture(autouse=True)
-def no_parts_yet() -> None:
-    TableParts.made = []
+def test_a_part_is_made_at_its_first_use_for_all_threads() -> None:
+    """Two would be two rate limits, or two copies of a secret. One that could not be made is made at the next use."""
+    parts, together = Slow({"NAME": "a"}), Barrier(2)
+    parts.failures = 1
+    with pytest.raises(ZeroDivisionError):
+        _ = parts.user
 
+    def use(name: str) -> Any:
+        together.wait()
+        return getattr(parts, name)
 
-def new_handler() -> Any:
-    """A handler that answers with its table, and raises the event's error if it holds one."""
-
-    @lambda_handler(TableParts)
-    def handler(parts: TableParts, event: dict[str, Any], context: object) -> str:
-        """Answer."""
-        if "error" in event:
-            raise event["error"]
-        return f"{parts.table} {event['name']} {type(context).__name__}"
-
-    return handler
+    with ThreadPoolExecutor(2) as threads:
+        [(name, of_user), bucket] = threads.map(use, ["user", "bucket"])
+    assert (name, parts.made) == ("a", 2)
+    assert of_user is bucket is parts.bucket
 
 
 def test_all_invocations_share_the_parts(monkeypatch: pytest.MonkeyPatch, lambda_context: LambdaContext) -> None:
-    """Made of the environment as it is at the first invocation: decorating reads none of it."""
-    monkeypatch.delenv("TABLE", raising=False)
-    handler = new_handler()
-    assert TableParts.made == []
-    monkeypatch.setenv("TABLE", "orders")
+    """Made of the environment as it is at the first invocation. Metrics are flushed after one that raises, too."""
+    flushed = list[str]()
+
+    @lambda_handler(Slow)
+    def handler(parts: Slow, event: dict[str, Any], context: object) -> str:
+        """Answer, or raise the event's error."""
+        parts.counts.flush = lambda: flushed.append("")  # type: ignore[method-assign]
+        if "error" in event:
+            raise event["error"]
+        return f"{parts.user[0]}{event['name']}"
+
+    monkeypatch.setenv("NAME", "orders ")
     with pytest.raises(ZeroDivisionError):
         handler({"error": ZeroDivisionError()}, lambda_context)
-    monkeypatch.setenv("TABLE", "another")
-    assert handler({"name": "a"}, lambda_context) == "orders a LambdaContext"
-    assert handler({"name": "b"}, lambda_context) == "orders b LambdaContext"
-    assert len(TableParts.made) == 1
+    monkeypatch.setenv("NAME", "another")
+    assert [handler({"name": name}, lambda_context) for name in "ab"] == ["orders a", "orders b"]
+    assert len(flushed) == 3
 
 
-def test_metrics_are_flushed_after_each_invocation(
-    monkeypatch: pytest.MonkeyPatch, lambda_context: LambdaContext
+# ---------------------------------------------------------------- what a function is invoked with
+
+SQS = {
+    **{"messageId": "19dd0b57", "receiptHandle": "MessageReceiptHandle", "body": "Hello from SQS!"},
+    "attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1523232000000", "SenderId": "123456789012"},
+    **{"messageAttributes": {}, "md5OfBody": "7b270e59", "awsRegion": "us-east-1"},
+    **{"eventSource": "aws:sqs", "eventSourceARN": "arn:aws:sqs:us-east-1:123456789012:MyQueue"},
+}
+SNS = {"EventVersion": "1.0", "EventSource": "aws:sns", "Sns": {"Type": "Notification", "Message": "example message"}}
+STREAM = {
+    **{"eventID": "1", "eventVersion": "1.0", "eventName": "INSERT", "eventSource": "aws:dynamodb"},
+    "dynamodb": {"Keys": {"Id": {"N": "101"}}, "NewImage": {"Message": {"S": "New item!"}, "Id": {"N": "101"}}},
+    "eventSourceARN": "arn:aws:dynamodb:us-east-1:123456789012:table/ExampleTableWithStream/stream/2015-06-27",
+}
+SAMPLES: dict[str, dict[str, Any]] = {
+    "sqs": {"Records": [SQS]},
+    "sns": {"Records": [SNS]},
+    "dynamodb": {"Records": [STREAM]},
+    "hello-world": {"key1": "value1"},
+}
+"""As `sam local generate-event` and the console make them, without what nothing reads."""
+QUEUES = ("charge_order", "update_order", "refund_charge")
+
+
+@pytest.mark.parametrize("source", SAMPLES)
+@pytest.mark.parametrize("function", [*QUEUES, "publish_events"])
+def test_a_sample_event_of_aws_is_no_error(
+    aws: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], function: str, source: str
 ) -> None:
-    """Also after one that raises; the error is Lambda's to see."""
-    monkeypatch.setenv("TABLE", "orders")
-    handler = new_handler()
-    handler({"name": "a"}, lambda_context)
-    with pytest.raises(ZeroDivisionError):
-        handler({"error": ZeroDivisionError()}, lambda_context)
-    [parts] = TableParts.made
-    assert parts.flushed == 2
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        "charge_order",
-        "update_order",
-        "refund_charge",
-    ],
-)
-def test_a_queue_function_consumes_its_queue(
-    aws: None, monkeypatch: pytest.MonkeyPatch, lambda_context: LambdaContext, sample: Sample, function: str
-) -> None:
-    """With the variables that template.yaml gives it: a poison message reaches the DLQ of its own queue."""
+    """With the variables of template.yaml. Another queue's message is poison, in this function's DLQ; another table's
+    record is skipped with an alarm; what another source sends is not ours, as the log says."""
     sqs = boto3.client("sqs")
     resource = "".join(word.title() for word in function.split("_")) + "Function"
     variables = load_template()["Resources"][resource]["Properties"]["Environment"]["Variables"]
-    [dlq] = [name for name in variables if name.endswith("_DLQ_URL")]
+    dlqs = [name for name in variables if name.endswith("_DLQ_URL")]
     for name in variables:
-        is_queue = name.endswith("_QUEUE_URL") or name == dlq
-        url = sqs.create_queue(QueueName=name)["QueueUrl"] if is_queue else "30"
-        monkeypatch.setenv(name, url)
-    app = import_module(f"{function}.app")
-    handler = lambda_handler(parts_of(function))(app.handler.__wrapped__)
-    [record] = sample("charge_order/order_placed")["Records"]
-    record["body"] = "{}"
-    assert handler({"Records": [record]}, lambda_context) == {"batchItemFailures": []}
-    [dead_letter] = sqs.receive_message(QueueUrl=os.environ[dlq])["Messages"]
-    assert dead_letter["Body"] == record["body"]
+        is_queue = name.endswith("_QUEUE_URL") or name in dlqs
+        monkeypatch.setenv(name, sqs.create_queue(QueueName=name)["QueueUrl"] if is_queue else "30")
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", f"{function} {source}")
+    handler = lambda_handler(parts_of(function))(import_module(f"{function}.app").handler.__wrapped__)
+    answer = handler(SAMPLES[source], LambdaContext())
+    assert answer == (None if function == "publish_events" else {"batchItemFailures": []})
+    dead = [each for dlq in dlqs for each in sqs.receive_message(QueueUrl=os.environ[dlq]).get("Messages", [])]
+    assert [each["Body"] for each in dead] == ["Hello from SQS!"] * (source == "sqs" and function in QUEUES)
+    is_own = source == ("dynamodb" if function == "publish_events" else "sqs")
+    assert ("not ours" in capsys.readouterr().out) is not is_own
+
+
+@pytest.fixture
+def world(aws: None, sample: Sample) -> Iterator[PaymentFunctions]:
+    with running_standin() as standin:
+        yield PaymentFunctions(standin.base_url, sample)
+
+
+@pytest.mark.parametrize(
+    ("body", "needed"),
+    [
+        (OrderPlacedEvent.of(placed("a"), correlation_id="c").model_dump_json(), {"dynamodb", "secretsmanager"}),
+        ("{}", {"sqs"}),
+    ],
+    ids=["a fresh order", "a poison message"],
+)
+def test_a_charge_makes_only_the_clients_that_it_needs(
+    world: PaymentFunctions, monkeypatch: pytest.MonkeyPatch, body: str, needed: set[str]
+) -> None:
+    """A cold start takes 10 ms and more for each: SQS is for a message that waits or is poison alone."""
+    made, client = [], Parts.client
+
+    def noted(parts: Parts, service: str) -> Any:
+        made.append(service)
+        return client(parts, service)
+
+    monkeypatch.setattr(Parts, "client", noted)
+    answer = handle(world.charge_order, {"Records": [SQS | {"body": body}]}, LambdaContext())
+    assert (answer, set(made)) == ({"batchItemFailures": []}, needed)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_an_outcome_that_sns_refuses_is_not_told(sample: Sample, refuses: bool) -> None:
+    """PublishBatch answers 200 all the same: what published it learns it, and is delivered again."""
+    sns, body = FakeSns(), sample("update_order/refund_succeeded")["Records"][0]["body"]
+    sns.refuses = lambda _: refuses
+    parts = RefundChargeParts({"PAYMENT_EVENTS_TOPIC_ARN": "payments-topic"})
+    parts.__dict__["sns"] = sns
+    with pytest.raises(ReleaseLease) if refuses else nullcontext():
+        parts.publish(RefundOutcomeEvent.model_validate_json(body))
+    assert [topic for topic, _ in sns.sent] == ["payments-topic"] * (not refuses)

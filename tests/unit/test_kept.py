@@ -45,93 +45,75 @@ def test_a_wrong_port_is_one_line(port: str, capsys: pytest.CaptureFixture[str])
     )
 
 
-def test_a_change_is_deployed_once_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An editor may save in steps. What cannot be built is said, and the next change is deployed."""
-    app = tmp_path / "functions/charge_order/app.py"
-    app.parent.mkdir(parents=True)
-    app.write_text("first")
-    saved = iter(["second", "third", "third", "broken", "broken", "fourth", "fourth"])
-    deployed, said = list[str](), list[str]()
+class Watched:
+    """A project in which somebody saves, while `deploy_what_changes` looks at it once a second."""
 
-    def save_the_next(_: float) -> None:
-        text = next(saved, None)
-        if text is None:
-            raise Stopped
-        app.write_text(text)
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.app, self.shared = folder / "functions/charge_order/app.py", folder / "shared/events.py"
+        for path in (self.app, self.shared):
+            path.parent.mkdir(parents=True)
+            path.write_text("first")
+        self.folder, self.tried, self.said = folder, list[tuple[set[str], str]](), list[str]()
+        self.saves = iter(list[dict[Path, str]]())
+        monkeypatch.setattr(changes, "PROJECT", folder)
+        monkeypatch.setattr(changes, "deploy", self.deploy)
+        monkeypatch.setattr("time.sleep", self.save_the_next)
 
-    def deploy(_: object, changed: Collection[str], project: Path) -> list[str]:
-        assert changed == ["functions/charge_order"]
-        if app.read_text() == "broken":
-            raise subprocess.CalledProcessError(1, "build.py", output="SyntaxError\n")
-        deployed.append(app.read_text())
-        return ["charge_order"]
-
-    monkeypatch.setattr(changes, "PROJECT", tmp_path)
-    monkeypatch.setattr(changes, "deploy", deploy)
-    monkeypatch.setattr("time.sleep", save_the_next)
-    stack: Any = None
-    with pytest.raises(Stopped):
-        deploy_what_changes(stack, contents(tmp_path), said.append)
-    assert deployed == ["third", "fourth"]
-    assert said == [
-        "functions/charge_order changed: charge_order published",
-        "functions/charge_order changed, and is not published:\nSyntaxError",
-        "functions/charge_order changed: charge_order published",
-    ]
-
-
-def test_what_was_not_published_is_published_with_the_next_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One of two changes cannot be built: nothing after it was published. Undone, it is, with the other."""
-    app, shared = tmp_path / "functions/charge_order/app.py", tmp_path / "shared/events.py"
-    for path in (app, shared):
-        path.parent.mkdir(parents=True)
-        path.write_text("first")
-    steps = iter([{app: "broken", shared: "second"}, {}, {}, {app: "first"}, {}, {}])
-    tried = list[set[str]]()
-
-    def save_the_next(_: float) -> None:
-        saved = next(steps, None)
+    def save_the_next(self, _: float) -> None:
+        saved = next(self.saves, None)
         if saved is None:
             raise Stopped
         for path, text in saved.items():
             path.write_text(text)
 
-    def deploy(_: object, changed: Collection[str], project: Path) -> list[str]:
-        tried.append(set(changed))
-        if app.read_text() == "broken":
-            raise subprocess.CalledProcessError(1, "build.py", output="SyntaxError")
+    def deploy(self, _: object, changed: Collection[str], project: Path) -> list[str]:
+        self.tried.append((set(changed), self.app.read_text()))
+        if self.app.read_text() == "broken":
+            raise subprocess.CalledProcessError(1, "build.py", output="SyntaxError\n")
         return ["charge_order"]
 
-    monkeypatch.setattr(changes, "PROJECT", tmp_path)
-    monkeypatch.setattr(changes, "deploy", deploy)
-    monkeypatch.setattr("time.sleep", save_the_next)
-    stack: Any = None
-    with pytest.raises(Stopped):
-        deploy_what_changes(stack, contents(tmp_path), list[str]().append)
-    assert tried == [{"functions/charge_order", "shared"}] * 2
+    def run(self, *saves: dict[Path, str]) -> None:
+        """Until all of this was saved, a second after the other."""
+        self.saves = iter(saves)
+        stack: Any = None
+        with pytest.raises(Stopped):
+            deploy_what_changes(stack, contents(self.folder), self.said.append)
 
 
-def test_a_file_that_is_gone_while_it_is_read_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(tmp_path, monkeypatch)
+
+
+def test_a_change_is_deployed_once_it_is_complete(watched: Watched) -> None:
+    """An editor may save in steps. What cannot be built is said, and the next change is deployed."""
+    saves = ("second", "third", "third", "broken", "broken", "fourth", "fourth")
+    watched.run(*({watched.app: text} for text in saves))
+    assert watched.tried == [({"functions/charge_order"}, text) for text in ("third", "broken", "fourth")]
+    published = "functions/charge_order changed: charge_order published"
+    not_published = "functions/charge_order changed, and is not published:\nSyntaxError"
+    assert watched.said == [published, not_published, published]
+
+
+def test_what_was_not_published_is_published_with_the_next_change(watched: Watched) -> None:
+    """One of two changes cannot be built: nothing after it was published. Undone, it is, with the other."""
+    app, shared = watched.app, watched.shared
+    watched.run({app: "broken", shared: "second"}, {}, {}, {app: "first"}, {}, {})
+    assert [changed for changed, _ in watched.tried] == [{"functions/charge_order", "shared"}] * 2
+
+
+def test_a_file_that_is_gone_while_it_is_read_ends_nothing(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """An editor replaces files, and git a whole branch of them: the next look sees what is there."""
-    second = {"shared": "second"}
-    looks = iter(list[Exception | dict[str, str]]([FileNotFoundError(), second, second]))
-    deployed = list[Collection[str]]()
+    missing = iter([False, True])
 
-    def look(_: Path) -> dict[str, str]:
-        seen = next(looks, None)
-        if isinstance(seen, dict):
-            return seen
-        raise seen or Stopped
+    def look(folder: Path) -> dict[str, str]:
+        if next(missing, False):
+            raise FileNotFoundError
+        return contents(folder)
 
     monkeypatch.setattr(changes, "contents", look)
-    monkeypatch.setattr(changes, "deploy", lambda _stack, changed, _project: deployed.append(changed))
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    stack: Any = None
-    with pytest.raises(Stopped):
-        deploy_what_changes(stack, {"shared": "first"}, list[str]().append)
-    assert deployed == [["shared"]]
+    watched.run({watched.shared: "second"}, {}, {}, {})
+    assert [changed for changed, _ in watched.tried] == [{"shared"}]
 
 
 def test_a_stack_may_have_a_shop_alone(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""What is taken out of log lines, of errors that leave a function, and of Stripe's messages; and what stays."""
+"""What is taken out of log lines, of errors and of Stripe's messages, and which lines a function writes."""
 
 import json
 import logging
+import os
 import re
 import uuid
 from io import StringIO
@@ -14,47 +15,79 @@ from onecharge.payments.stripe_responses import classify
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import LIBRARIES, RedactingFormatter, function_logger
 from onecharge.runtime.parts import Parts
-from onecharge.runtime.redaction import REDACTED, FailedInvocation, presentable, redacted
+from onecharge.runtime.redaction import REDACTED, FailedInvocation, redacted
 from tests.support.functions import FUNCTIONS, parts_of
-from tests.support.harness import PROJECT, LambdaContext
+from tests.support.harness import PROJECT, LambdaContext, load_template
 
 API_KEY = "sk_test_" + "51KeyOfTheAccount000"
 SECRETS = {
     "a card number": "4000 0566 5566 5556",
+    "a card number in a URL": "4242%204242%204242%204242",
+    "a card number of 15 digits": "3782 822463 10005",
     "the Stripe key": API_KEY,
     "the webhook secret": "whsec_" + "SigningSecret0000",
     "a client secret": "pi_1_secret_" + "ClientSecret0000",
     "an access token": "eyJhbGciOiJub25lIn0" + ".eyJzdWIiOiJqYW5lIn0.ItsSignature",
     "an e-mail address": "jane@customers.example",
 }
-OF_EACH_SECRET = pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
+LEVELS = load_template()["Parameters"]["LogLevel"]["AllowedValues"]
 
 
-@OF_EACH_SECRET
-def test_a_secret_is_taken_out_of_a_text(secret: str) -> None:
-    """Wherever it is; the text around it is kept."""
+@pytest.fixture(autouse=True)
+def a_logger_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", f"redaction-{uuid.uuid4()}")
+    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "onecharge")
+
+
+@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
+def test_no_secret_leaves_a_function(secret: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither in the message of a log line, nor in a field, nor in an exception's text; and it is still JSON. Lambda
+    logs the message of an error that is raised, and returns it: the error that caused it is no way around."""
     assert redacted(f"refused: '{secret}' (param: x)") == f"refused: '{REDACTED}' (param: x)"
+    logger = function_logger({})
+
+    @lambda_handler(Parts)
+    def handler(_: Parts, event: dict[str, Any], context: object) -> None:
+        """Fail."""
+        try:
+            raise KeyError(secret)
+        except KeyError as cause:
+            logger.exception(f"refused {secret}", extra={"why": secret, "order_id": "ord_1"})
+            raise ValueError(event["message"]) from cause
+
+    for message in (f"not {secret}", "no secret"):
+        with pytest.raises(FailedInvocation, match="ValueError") as failed:
+            handler({"message": message}, LambdaContext())
+        assert secret not in str(failed.value)
+        assert (failed.value.__cause__, failed.value.__suppress_context__) == (None, True)
+    printed = capsys.readouterr().out
+    assert secret not in printed
+    line = json.loads(printed.splitlines()[0])
+    assert (line["order_id"], line["exception_name"]) == ("ord_1", "KeyError")
 
 
-CARDS = ["4242424242424242", "4242-4242-4242-4242", "3782 822463 10005", "4242%204242%204242%204242"]
+def test_an_error_without_a_secret_is_raised_as_it_is() -> None:
+    """Whoever invokes the function sees its type."""
 
+    @lambda_handler(Parts)
+    def handler(_: Parts, event: dict[str, Any], context: object) -> None:
+        """Fail."""
+        raise event["error"]
 
-@pytest.mark.parametrize("card", CARDS)
-def test_a_card_number_is_taken_out_however_it_is_grouped(card: str) -> None:
-    """14 to 19 digits."""
-    assert redacted(f'{{"number": "{card}"}}') == f'{{"number": "{REDACTED}"}}'
+    error = ValueError("3 of 10 records: InternalError")
+    with pytest.raises(ValueError, match="records") as raised:
+        handler({"error": error}, LambdaContext())
+    assert raised.value is error
 
 
 @pytest.mark.parametrize(
     "kept",
     [
-        "ord_94febac0649be45f062c4f1063135110",
         "ord_11111111111111111111111111111111",
         "rfd_0123456789abcdef0123456789abcdef",
         "pi_3TqKxY2eZvKYlo2C1a2b3c4d",
         "req_kKHPGxnB0bgAsf",
         "arn:aws:sqs:us-east-1:123456789012:payments",
-        "00000000-0000-4000-8000-000000000000",
         "12345678-1234-4234-8234-123456789012",
         "1-57591988-123412341234123412341234",
         "JKJaXmPLvHcESHA=",
@@ -69,81 +102,17 @@ def test_what_leads_to_an_order_stays(kept: str) -> None:
     assert redacted(kept) == kept
 
 
-@pytest.fixture(autouse=True)
-def a_logger_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", f"redaction-{uuid.uuid4()}")
-
-
-@OF_EACH_SECRET
-def test_a_functions_log_line_holds_no_secret(secret: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither in its message, nor in a field, nor in the text of an exception; and it is still JSON."""
-    logger = function_logger({})
-    logger.info(f"refused {secret}", extra={"why": secret, "order_id": "ord_1"})
-    try:
-        raise ValueError(secret)
-    except ValueError:
-        logger.exception("failed unexpectedly")
-    printed = capsys.readouterr().out
-    lines = [json.loads(line) for line in printed.splitlines()]
-    assert secret not in printed
-    assert lines[0]["order_id"] == "ord_1"
-    assert (lines[1]["exception_name"], lines[1]["message"]) == ("ValueError", "failed unexpectedly")
-
-
-def test_libraries_stay_quiet_at_debug(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lambda sets the root logger's level to DEBUG: botocore would log the response that holds the Stripe key."""
-    monkeypatch.setenv("POWERTOOLS_LOG_LEVEL", "DEBUG")
-    logged = StringIO()
-    root, handler = logging.getLogger(), logging.StreamHandler(logged)
-    monkeypatch.setattr(root, "level", logging.DEBUG)
-    root.addHandler(handler)
-    function_logger({})
-    for library in LIBRARIES:
-        logging.getLogger(f"{library}.endpoint").debug("Response body: secret")
-    root.removeHandler(handler)
-    assert "secret" not in logged.getvalue()
-
-
-@OF_EACH_SECRET
-def test_an_error_that_leaves_a_function_holds_no_secret(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lambda logs its message, and returns it to the invoker; the error that caused it is no way around."""
-    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "onecharge")
-
-    @lambda_handler(Parts)
-    def handler(_: Parts, event: dict[str, Any], context: object) -> None:
-        """Fail."""
-        try:
-            raise KeyError(secret)
-        except KeyError as cause:
-            raise ValueError(event["message"]) from cause
-
-    for message in (f"not {secret}", "no secret"):
-        with pytest.raises(FailedInvocation) as failed:
-            handler({"message": message}, LambdaContext())
-        assert secret not in str(failed.value)
-        assert "ValueError" in str(failed.value)
-        assert failed.value.__cause__ is None
-        assert failed.value.__suppress_context__
-
-
-def test_an_error_without_a_secret_is_raised_as_it_is() -> None:
-    """Whoever invokes the function sees its type."""
-    error = ValueError("3 of 10 records: InternalError")
-    assert presentable(error) is error
-
-
 def test_stripes_message_is_kept_without_secrets_and_short() -> None:
     """A row keeps it: of a wrong key, Stripe repeats a part."""
-    body = {
-        "error": {
-            "type": "invalid_request_error",
-            "message": f"Invalid API Key provided: {API_KEY} " + "x" * 9999,
-        }
-    }
+    message = f"Invalid API Key provided: {API_KEY} " + "x" * 9999
+    body = {"error": {"type": "invalid_request_error", "message": message}}
     failure = classify(stripe.AuthenticationError("refused", http_status=401, json_body=body))
     assert failure.message is not None
     assert failure.message.startswith(f"Invalid API Key provided: {REDACTED} x")
     assert len(failure.message) == 500
+
+
+# ---------------------------------------------------------------- the logger
 
 
 def test_every_function_has_the_redacting_logger() -> None:
@@ -153,3 +122,32 @@ def test_every_function_has_the_redacting_logger() -> None:
     assert making == {"logs.py"}
     assert all(issubclass(parts_of(function), Parts) for function in FUNCTIONS)
     assert type(Parts({}).logger.registered_formatter) is RedactingFormatter
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_level_is_the_parameters_whatever_lambda_says(
+    level: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Powertools itself takes Lambda's level, which is INFO even if the parameter says WARNING. Libraries stay quiet:
+    at DEBUG botocore would log the response that holds the Stripe key."""
+    monkeypatch.setenv("AWS_LAMBDA_LOG_LEVEL", "DEBUG" if level == "DEBUG" else "INFO")
+    monkeypatch.setenv("POWERTOOLS_LOG_LEVEL", level)
+    root, of_root = logging.getLogger(), logging.StreamHandler(StringIO())
+    monkeypatch.setattr(root, "level", logging.DEBUG)
+    root.addHandler(of_root)
+    logger = function_logger(os.environ)
+    for each in LEVELS:
+        getattr(logger, each.lower())("a line")
+    for library in LIBRARIES:
+        logging.getLogger(f"{library}.endpoint").debug("Response body: secret")
+    root.removeHandler(of_root)
+    written = [json.loads(line)["level"] for line in capsys.readouterr().out.splitlines()]
+    assert written == LEVELS[LEVELS.index(level) :]
+    assert "secret" not in of_root.stream.getvalue()
+
+
+def test_lambda_drops_no_line_that_holds_metrics() -> None:
+    """They are lines at INFO: a higher level of Lambda's would drop them, and with them every alarm."""
+    logging_config = load_template()["Globals"]["Function"]["LoggingConfig"]
+    assert logging_config["ApplicationLogLevel"] == {"If": ["LogsDebug", "DEBUG", "INFO"]}
+    assert logging_config["LogFormat"] == "JSON", "with Text Lambda has no levels"

@@ -78,8 +78,8 @@ PAYMENT_EVENT_TYPES: Mapping[PaymentState, PaymentEventType] = {
 
 
 READ_FROM_JSON = ConfigDict(cache_strings="keys")
-"""pydantic keeps the texts that it has read lately, so that the same text is one object. Our values are ids, which come
-once: only the names of fields are kept (pydantic documentation, "Configuration", `cache_strings`)."""
+"""pydantic keeps the texts that it has read lately. Our values are ids, which come once: only the names of fields are
+kept (pydantic documentation, "Configuration", `cache_strings`)."""
 
 
 class Contract(BaseModel):
@@ -113,10 +113,6 @@ class OrderPlaced(OrderFact):
     def _can_be_charged(self) -> Self:
         require_chargeable(self.amount_minor, self.currency)
         return self
-
-
-class CancelRequested(OrderPlaced):
-    """Cancel the payment of this order unless it is paid. It has all that a payment of the order would have needed."""
 
 
 class PaymentOutcome(OrderFact):
@@ -172,6 +168,11 @@ class CloudEvent[Data: OrderFact](Contract):
         """With FIFO: what is delivered in sequence."""
         return self.subject
 
+    @classmethod
+    def about(cls, data: Data, *, id: str, at: datetime, correlation_id: str, **more: Any) -> Self:
+        """An event of this id about the order that the data is about."""
+        return cls(id=id, subject=data.order_id, time=at, correlationid=correlation_id, data=data, **more)
+
 
 Event = CloudEvent[Any]
 """Any event of either service."""
@@ -183,16 +184,15 @@ def event_adapter(*models: type[Event]) -> TypeAdapter[Any]:
     return TypeAdapter(Annotated[union, Field(discriminator="type")], config=READ_FROM_JSON)
 
 
-def _milliseconds(time: datetime) -> int:
+def milliseconds(time: datetime) -> int:
+    """The time since the epoch, as ids of events have it."""
     return int(time.timestamp() * 1000)
 
 
 class OrderServiceEvent[Data: OrderFact](CloudEvent[Data]):
-    """An event of the order service: a request to the payment service. Its subject is the order.
+    """An event of the order service: a request to the payment service. Its subject is the order."""
 
-    The id is the same however often it is published, until the order begins to wait again. Then it is another event,
-    which FIFO does not drop as a duplicate.
-    """
+    source: str = Field(default=ORDER_SERVICE, min_length=1, max_length=255)
 
     @model_validator(mode="after")
     def _subject_is_the_order(self) -> Self:
@@ -201,26 +201,29 @@ class OrderServiceEvent[Data: OrderFact](CloudEvent[Data]):
         return self
 
 
-class OrderPlacedEvent(OrderServiceEvent[OrderPlaced]):
+class AttemptEvent(OrderServiceEvent[OrderPlaced]):
+    """A request about an attempt to pay, with all that a payment of the order needs."""
+
+    @classmethod
+    def of(cls, order: OrderPlaced, *, correlation_id: str, waiting_since: datetime | None = None) -> Self:
+        """The one event of this attempt since the order waits for it, as a new order does since it was placed.
+
+        The id is the same however often it is published, until the order begins to wait again. Then it is another
+        event, which FIFO does not drop as a duplicate.
+        """
+        kind, since = cls.model_fields["type"].default.rpartition(".")[2], waiting_since or order.placed_at
+        event_id = f"{order.order_id}:{order.attempt}:{kind}:{milliseconds(since)}"
+        return cls.about(order, id=event_id, at=order.placed_at, correlation_id=correlation_id)
+
+
+class OrderPlacedEvent(AttemptEvent):
     """`onecharge.order.placed`."""
 
     type: Literal[EventType.ORDER_PLACED] = EventType.ORDER_PLACED
 
-    @classmethod
-    def of(cls, order: OrderPlaced, *, correlation_id: str, waiting_since: datetime | None = None) -> Self:
-        """The one event of this attempt since the order waits for it, as a new order does since it was placed."""
-        return cls(
-            id=f"{order.order_id}:{order.attempt}:placed:{_milliseconds(waiting_since or order.placed_at)}",
-            source=ORDER_SERVICE,
-            subject=order.order_id,
-            time=order.placed_at,
-            correlationid=correlation_id,
-            data=order,
-        )
 
-
-class CancelRequestedEvent(OrderServiceEvent[CancelRequested]):
-    """`onecharge.order.cancel_requested`."""
+class CancelRequestedEvent(AttemptEvent):
+    """`onecharge.order.cancel_requested`: cancel the payment of this order unless it is paid."""
 
     type: Literal[EventType.CANCEL_REQUESTED] = EventType.CANCEL_REQUESTED
 
@@ -229,22 +232,11 @@ class CancelRequestedEvent(OrderServiceEvent[CancelRequested]):
         """Its own: it overtakes a charge that backs off, as in an outage, and prevents it."""
         return f"{self.subject}:cancel"
 
-    @classmethod
-    def of(cls, order: OrderPlaced, *, correlation_id: str, waiting_since: datetime | None = None) -> Self:
-        """The one event of this cancellation since the order waits for it."""
-        return cls(
-            id=f"{order.order_id}:{order.attempt}:cancel_requested:{_milliseconds(waiting_since or order.placed_at)}",
-            source=ORDER_SERVICE,
-            subject=order.order_id,
-            time=order.placed_at,
-            correlationid=correlation_id,
-            data=CancelRequested(**order.model_dump()),
-        )
-
 
 class PaymentOutcomeEvent(CloudEvent[PaymentOutcome]):
     """`onecharge.payment.succeeded`, `.declined`, `.requires_action` or `.canceled`."""
 
+    source: str = Field(default=PAYMENT_SERVICE, min_length=1, max_length=255)
     type: PaymentEventType
 
     @classmethod
@@ -254,16 +246,9 @@ class PaymentOutcomeEvent(CloudEvent[PaymentOutcome]):
         A later revision with the same outcome (a dispute, a re-emission) is another event, so that no
         consumer drops it as a duplicate.
         """
-        kind = event_type.rpartition(".")[2]
-        return cls(
-            id=f"{outcome.order_id}:{outcome.attempt}:{kind}:{outcome.revision}",
-            source=PAYMENT_SERVICE,
-            type=event_type,
-            subject=outcome.order_id,
-            time=outcome.occurred_at,
-            correlationid=correlation_id,
-            data=outcome,
-        )
+        event_id = f"{outcome.order_id}:{outcome.attempt}:{event_type.rpartition('.')[2]}:{outcome.revision}"
+        at = outcome.occurred_at
+        return cls.about(outcome, id=event_id, at=at, correlation_id=correlation_id, type=event_type)
 
 
 _NO_KNOWN_TYPE = {"union_tag_not_found": "type: missing", "union_tag_invalid": "type: unknown"}
@@ -278,5 +263,5 @@ def reason_of(invalid: ValidationError) -> str:
     first = invalid.errors(include_input=False, include_url=False, include_context=False)[0]
     if first["type"] in _NO_KNOWN_TYPE:
         return _NO_KNOWN_TYPE[first["type"]]
-    field = ".".join(str(part) for part in first["loc"]) or "message"
+    field = ".".join(map(str, first["loc"])) or "message"
     return f"{field}: {first['type']}"

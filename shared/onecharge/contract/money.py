@@ -67,13 +67,9 @@ Source: Stripe documentation, "Supported currencies", "Minimum and maximum charg
 
 def as_money(amount_minor: int, currency: str) -> str:
     """The amount as people write it: 2500 with "eur" is `25.00 EUR`, 500 with "jpy" is `500 JPY`."""
-    currency, decimals = currency.upper(), decimals_of(currency)
+    currency = currency.upper()
+    decimals = 0 if currency in NO_DECIMALS else 3 if currency in THREE_DECIMALS else 2
     return f"{Decimal(amount_minor).scaleb(-decimals):,.{decimals}f} {currency}"
-
-
-def decimals_of(currency: str) -> int:
-    """How many decimals people write of it."""
-    return 0 if currency.upper() in NO_DECIMALS else 3 if currency.upper() in THREE_DECIMALS else 2
 
 
 def require_chargeable(amount_minor: int, currency: str) -> None:
@@ -100,8 +96,7 @@ def supported_currency(code: str) -> str:
     upper = code.upper()
     if upper not in CURRENCIES:
         raise PydanticCustomError(
-            "unknown_currency",
-            "Input should be the ISO 4217 code of a currency that can be charged",
+            "unknown_currency", "Input should be the ISO 4217 code of a currency that can be charged"
         )
     return upper
 

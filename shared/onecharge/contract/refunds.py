@@ -12,12 +12,12 @@ from typing import Annotated, Literal, Self
 from pydantic import AwareDatetime, Field, model_validator
 
 from onecharge.contract.events import (
-    ORDER_SERVICE,
     PAYMENT_SERVICE,
     CloudEvent,
     EventType,
     OrderFact,
     OrderServiceEvent,
+    milliseconds,
 )
 from onecharge.contract.money import AmountMinor, Currency, require_chargeable
 
@@ -83,31 +83,19 @@ class RefundRequestedEvent(OrderServiceEvent[RefundRequested]):
     @classmethod
     def of(cls, refund: RefundRequested, *, correlation_id: str) -> Self:
         """The one event of this refund: its id is the same each time."""
-        return cls(
-            id=f"{refund.refund_id}:requested",
-            source=ORDER_SERVICE,
-            subject=refund.order_id,
-            time=refund.requested_at,
-            correlationid=correlation_id,
-            data=refund,
-        )
+        event_id = f"{refund.refund_id}:requested"
+        return cls.about(refund, id=event_id, at=refund.requested_at, correlation_id=correlation_id)
 
 
 class RefundOutcomeEvent(CloudEvent[RefundOutcome]):
     """`onecharge.refund.succeeded` or `.failed`."""
 
+    source: str = Field(default=PAYMENT_SERVICE, min_length=1, max_length=255)
     type: RefundOutcomeType
 
     @classmethod
     def of(cls, event_type: RefundOutcomeType, outcome: RefundOutcome, *, correlation_id: str) -> Self:
         """The event of this look at Stripe."""
-        kind, seen_at_ms = event_type.rpartition(".")[2], int(outcome.occurred_at.timestamp() * 1000)
-        return cls(
-            id=f"{outcome.refund_id}:{kind}:{outcome.revision}:{seen_at_ms}",
-            source=PAYMENT_SERVICE,
-            type=event_type,
-            subject=outcome.order_id,
-            time=outcome.occurred_at,
-            correlationid=correlation_id,
-            data=outcome,
-        )
+        kind, at = event_type.rpartition(".")[2], outcome.occurred_at
+        event_id = f"{outcome.refund_id}:{kind}:{outcome.revision}:{milliseconds(at)}"
+        return cls.about(outcome, id=event_id, at=at, correlation_id=correlation_id, type=event_type)

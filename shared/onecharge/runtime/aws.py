@@ -1,5 +1,9 @@
 """AWS's clients: bounded time and retries, a connection for each parallel record; and their errors."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from aws_lambda_powertools import Logger
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -15,6 +19,15 @@ def client_config() -> Config:
         retries={"mode": "standard", "total_max_attempts": 2},
         max_pool_connections=BATCH_SIZE,
     )
+
+
+def records_of(event: Mapping[str, Any], source: str, logger: Logger) -> list[Any]:
+    """The records of Lambda's event, if they are of this source, as `aws:sqs`; of any other there is nothing to do."""
+    records = event.get("Records", ())
+    ours = [record for record in records if record.get("eventSource") == source]
+    if len(ours) < len(records) or "Records" not in event:
+        logger.error("not ours: the function was invoked with another event", extra={"expected": source})
+    return ours
 
 
 def error_code(error: Exception) -> str:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
@@ -31,7 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from onecharge.contract.events import Event, reason_of
 from onecharge.runtime.alarms import Cause, RowMissing
-from onecharge.runtime.aws import BATCH_SIZE, is_outage
+from onecharge.runtime.aws import BATCH_SIZE, is_outage, records_of
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.queues import Delivery, Queue
 from onecharge.runtime.secrets import SecretUnavailable
@@ -126,53 +126,33 @@ class Consumer[E: Event]:
         """Process a batch; returns the partial batch response.
 
         It names every message that failed, even if all of them did: raising would make the invocation fail, and Lambda
-        would reduce the concurrency of the event source mapping. Lambda deletes the messages that are not named (AWS
-        Lambda Developer Guide, "Handling errors for an SQS event source").
-        """
-        deliveries = [Delivery.of(record) for record in event["Records"]]
-        process = partial(self._process_in_time, context)
-        if self._queue.is_fifo:
-            done = self._process_in_group_order(process, deliveries)
-        else:
-            done = list(self._threads.map(process, deliveries))
-        failed = [each.message_id for each, is_done in zip(deliveries, done, strict=True) if not is_done]
-        return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
-
-    def _process_in_group_order(
-        self, process: Callable[[Delivery], bool], deliveries: Sequence[Delivery]
-    ) -> Sequence[bool]:
-        """Process each message group on a thread, one delivery after the other; returns which of all succeeded.
-
-        Source: AWS Lambda Developer Guide, "Handling errors for an SQS event source": on a FIFO queue, report every
-        message after the first failure as failed too. SQS keeps the order within a group, so groups fail separately.
+        would reduce the concurrency of the event source mapping. The messages of a FIFO group are processed one after
+        the other, and all after the first failure are reported as failed, too (AWS Lambda Developer Guide, "Handling
+        errors for an SQS event source").
         """
         groups = defaultdict[str, list[Delivery]](list)
-        for each in deliveries:
-            groups[each.group or each.message_id].append(each)
-        beginnings = self._threads.map(partial(self._process_until_one_fails, process), groups.values())
-        succeeded = {each.message_id for beginning in beginnings for each in beginning}
-        return [each.message_id in succeeded for each in deliveries]
+        for delivery in map(Delivery.of, records_of(event, "aws:sqs", self._logger)):
+            groups[(self._queue.is_fifo and delivery.group) or delivery.message_id].append(delivery)
+        failed = self._threads.map(partial(self._failed_of_group, context), groups.values())
+        return {"batchItemFailures": [{"itemIdentifier": each.message_id} for group in failed for each in group]}
 
-    def _process_until_one_fails(
-        self, process: Callable[[Delivery], bool], group: Sequence[Delivery]
-    ) -> Sequence[Delivery]:
-        """The beginning of the group that succeeded; the rest is returned to the queue."""
-        for position, each in enumerate(group):
-            if not process(each):
+    def _failed_of_group(self, context: "LambdaContext", group: Sequence[Delivery]) -> Sequence[Delivery]:
+        """The first delivery of the group that fails, and all after it, which are not handled."""
+        for position, delivery in enumerate(group):
+            if not self._process_in_time(context, delivery):
                 for later in group[position + 1 :]:
                     self._log_returned(later, "an earlier message of its group failed")
                     # While a message of a FIFO group is invisible, SQS delivers no other of the group.
                     self._change_visibility(later, 0)
-                return group[:position]
-        return group
+                return group[position:]
+        return ()
 
     def _process_in_time(self, context: "LambdaContext", delivery: Delivery) -> bool:
         try:
             if context.get_remaining_time_in_millis() / 1000 < self._record_seconds:
                 # What has taken the time may take it again: if it were visible now, it would be received repeatedly.
                 self._log_returned(delivery, "too little time is left in the invocation")
-                self._back_off(delivery)
-                return False
+                return self._retry(delivery, BackOff())
             return self.process(delivery)
         except Exception:  # The other records of the batch are not to be delivered again because of this one.
             self._logger.exception("record failed unexpectedly", extra={"message_id": delivery.message_id})
@@ -182,24 +162,12 @@ class Consumer[E: Event]:
         """Process one delivery; returns whether its message can be deleted. All its log lines name it."""
         self._logger.thread_safe_append_keys(message_id=delivery.message_id, receive_count=delivery.receive_count)
         try:
-            return self._dispose_of(delivery)
-        finally:
-            self._logger.thread_safe_clear_keys()
-
-    def _dispose_of(self, delivery: Delivery) -> bool:
-        try:
             disposition = self._disposition_of(delivery)
+            return isinstance(disposition, Done) or self._retry(delivery, disposition)
         except PoisonMessage as poison:
             return self._dead_letter(delivery, poison.reason)
-        match disposition:
-            case Done():
-                return True
-            case RetryAfter(seconds):
-                self._change_visibility(delivery, seconds)
-                return False
-            case BackOff():
-                self._back_off(delivery)
-                return False
+        finally:
+            self._logger.thread_safe_clear_keys()
 
     def _disposition_of(self, delivery: Delivery) -> Disposition:
         try:
@@ -213,15 +181,14 @@ class Consumer[E: Event]:
             raise
         except Exception as error:  # No order fails because of an error of ours: SQS delivers the message again.
             self._count("DeliveryFailed")
-            about = {}
+            cause = None
             if isinstance(error, SecretUnavailable):
-                about = {"cause": Cause.STRIPE_ACCOUNT}  # It was counted when the key was read.
+                cause = Cause.STRIPE_ACCOUNT  # It was counted when the key was read.
             elif not is_outage(error):
                 # The invocation succeeds, and the queue's age leaves out what is retried: no other alarm sees it.
                 cause = Cause.ROW_LOST if isinstance(error, RowMissing) else Cause.UNEXPECTED_ERROR
                 self._count(Alarm(cause))
-                about = {"cause": cause}
-            self._logger.exception("delivery failed unexpectedly", extra=about)
+            self._logger.exception("delivery failed unexpectedly", extra={"cause": cause} if cause else {})
             return BackOff()
 
     def _dead_letter(self, delivery: Delivery, reason: str) -> bool:
@@ -230,8 +197,7 @@ class Consumer[E: Event]:
             self._queue.dead_letter(delivery, reason)
         except (BotoCoreError, ClientError):
             self._logger.exception("poison message could not be sent to the DLQ")
-            self._back_off(delivery)
-            return False
+            return self._retry(delivery, BackOff())
         self._count("PoisonMessage")
         self._logger.error("poison message sent to the DLQ", extra={"reason": reason})
         return True
@@ -240,10 +206,15 @@ class Consumer[E: Event]:
         self._count("MessageReturned")
         self._logger.info(f"message returned to the queue: {reason}", extra={"message_id": delivery.message_id})
 
-    def _back_off(self, delivery: Delivery) -> None:
-        seconds = backoff_seconds(delivery.receive_count, jitter=self._jitter())
-        self._logger.info("message waits", extra={"message_id": delivery.message_id, "wait_seconds": seconds})
-        self._change_visibility(delivery, seconds)
+    def _retry(self, delivery: Delivery, when: RetryAfter | BackOff) -> Literal[False]:
+        """The message is not done: it is visible again after its wait."""
+        if isinstance(when, RetryAfter):
+            self._change_visibility(delivery, when.seconds)
+        else:
+            seconds = backoff_seconds(delivery.receive_count, jitter=self._jitter())
+            self._logger.info("message waits", extra={"message_id": delivery.message_id, "wait_seconds": seconds})
+            self._change_visibility(delivery, seconds)
+        return False
 
     def _change_visibility(self, delivery: Delivery, seconds: int) -> None:
         try:

@@ -50,10 +50,8 @@ def object_of[T](class_: type[T], values: Mapping[str, Any]) -> T:
     return adapter.validate_python(values)
 
 
-@cache
-def _adapter_of(class_: type[Any]) -> TypeAdapter[Any]:
-    """Compiles the validator of a class once, when its first object is read: it takes milliseconds."""
-    return TypeAdapter(class_)
+_adapter_of = cache(TypeAdapter)
+"""Compiles the validator of a class once, when its first object is read: it takes milliseconds."""
 
 
 def set_expression(changes: Mapping[str, str]) -> str:
@@ -120,9 +118,5 @@ def _deserialized(value: Mapping[str, Any]) -> Any:
             return {name: _deserialized(each) for name, each in content.items()}
         case "L":
             return [_deserialized(each) for each in content]
-        case "NS":
-            return {int(each) for each in content}
-        case "SS" | "BS":
-            return set(content)
-        case _:  # S, BOOL, B
+        case _:  # S, BOOL; nothing here stores sets or bytes.
             return content

@@ -22,11 +22,9 @@ class Metric(str):
         about: what else its line in the log says.
     """
 
-    __slots__ = ("about", "dimensions", "unit", "value")
-
+    dimensions: tuple[Mapping[str, str], ...]
     value: float
     unit: MetricUnit
-    dimensions: tuple[Mapping[str, str], ...]
     about: Mapping[str, Any]
 
     def __new__(
@@ -44,8 +42,6 @@ class Metric(str):
 
 class Alarm(Metric):
     """The metric `Alarm` of one cause."""
-
-    __slots__ = ()
 
     def __new__(cls, cause: Cause) -> Self:
         return super().__new__(cls, "Alarm", {"cause": cause})

@@ -8,7 +8,8 @@
 A part is the only place that reads the environment variables that it is made of.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -25,25 +26,16 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 
-class part[Made]:
-    """Makes a part at its first use, once for all threads; if making it raises, the next use makes it again.
+class part[Made](cached_property[Made]):
+    """A cached_property with a lock: two records of a batch have one rate limit, and one copy of a secret.
 
-    functools.cached_property has no lock: two records of a batch would have two rate limits, or two copies of a secret.
+    Python calls `__get__` only until the part is made: after that it costs no lock. If making it raises, the next use
+    makes it again.
     """
 
-    def __init__(self, make: Callable[[Any], Made]) -> None:
-        self.make, self.__doc__ = make, make.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, parts: "Parts", owner: type) -> Made:
-        """Python calls this only while `parts` has no attribute of this name: a part that is made costs no lock."""
+    def __get__(self, parts: "Parts", owner: type | None = None) -> Made:  # type: ignore[override]
         with parts.lock:
-            made = vars(parts)
-            if self.name not in made:
-                made[self.name] = self.make(parts)
-            return made[self.name]  # type: ignore[no-any-return]
+            return super().__get__(parts, owner)
 
 
 class Parts:

@@ -1,7 +1,7 @@
 """One SQS queue and its dead-letter queue, through boto3's client."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sqs.type_defs import SendMessageRequestTypeDef
-
-_ATTRIBUTES_MAX = 10
-"""Message attributes of one message, at most (Amazon SQS Developer Guide, "Message quotas")."""
 
 
 class DeadLetterAttribute(StrEnum):
@@ -41,8 +38,6 @@ class Delivery:
     body: str
     sent_at: str = ""
     """When the message was sent to its queue, ISO 8601 in UTC."""
-    attributes: Mapping[str, str] = field(default_factory=dict)
-    """Its message attributes that are strings: SNS passes on those that the event was published with."""
     group: str | None = None
     """The message group id; on a FIFO queue every message has one."""
 
@@ -56,11 +51,6 @@ class Delivery:
             receive_count=int(system["ApproximateReceiveCount"]),
             body=record["body"],
             sent_at=datetime.fromtimestamp(int(system["SentTimestamp"]) / 1000, UTC).isoformat(),
-            attributes={
-                name: attribute["stringValue"]
-                for name, attribute in record["messageAttributes"].items()
-                if attribute["dataType"] == "String" and attribute.get("stringValue")
-            },
             group=system.get("MessageGroupId"),
         )
 
@@ -93,19 +83,19 @@ class Queue:
         SQS keeps none of this for a message that is sent to a DLQ, unlike for one that it moves there itself: a message
         that is sent has a new id and a new time, and no source queue that StartMessageMoveTask could move it back to.
         """
-        ours: dict[str, str] = {
+        attributes = {
             DeadLetterAttribute.REASON: reason,
             DeadLetterAttribute.SOURCE_QUEUE: self.url.rpartition("/")[2],
             DeadLetterAttribute.ORIGINAL_MESSAGE_ID: delivery.message_id,
             DeadLetterAttribute.ORIGINAL_SENT_AT: delivery.sent_at,
             DeadLetterAttribute.ORIGINAL_RECEIVE_COUNT: str(delivery.receive_count),
         }
-        given = [(name, value) for name, value in delivery.attributes.items() if name not in ours]
-        kept = [(str(name), value) for name, value in (*ours.items(), *given) if value][:_ATTRIBUTES_MAX]
         message: SendMessageRequestTypeDef = {
             "QueueUrl": self.dlq_url,
             "MessageBody": delivery.body,
-            "MessageAttributes": {name: {"DataType": "String", "StringValue": value} for name, value in kept},
+            "MessageAttributes": {
+                str(name): {"DataType": "String", "StringValue": value} for name, value in attributes.items()
+            },
         }
         # The message stays in its group, and sending it twice within five minutes adds it once.
         if self.is_fifo and delivery.group:

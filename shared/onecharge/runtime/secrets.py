@@ -3,11 +3,10 @@
 current()     at most MAX_AGE_SECONDS old, if it can be read
 read_again()  immediately, when it is refused; at most once in REREAD_SECONDS, whatever strangers send
 
-While Secrets Manager does not answer, a value that is known keeps serving, and a failure is remembered for seconds.
+While Secrets Manager does not answer, a known value keeps serving, and a failure is remembered for seconds.
 """
 
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Lock
 from time import time
 from typing import TYPE_CHECKING
@@ -38,14 +37,6 @@ def logged_as(error: Exception) -> str:
     return f"SecretUnavailable: {error}" if isinstance(error, SecretUnavailable) else error_code(error)
 
 
-@dataclass(frozen=True)
-class _Read:
-    """What a read of the secret has found."""
-
-    at: float
-    current: str
-
-
 class Secret:
     """One secret through boto3's client; used on several threads."""
 
@@ -53,14 +44,25 @@ class Secret:
         self._client = client
         self._arn = arn
         self._lock = Lock()
-        self._last: _Read | None = None
+        self._value: str | None = None
         self._failure = ""
-        self._retry_at = float("-inf")
-        self._reread_at = float("-inf")
+        self._due_at = self._reread_at = float("-inf")
 
     def current(self) -> str:
-        """Its value, without the white space around it. Raises SecretUnavailable."""
-        return self._read().current
+        """Its value, without the white space around it. Raises SecretUnavailable.
+
+        One thread reads it when it is due; the others wait only if no value is known.
+        """
+        if time() >= self._due_at and self._lock.acquire(blocking=self._value is None):
+            try:
+                if time() >= self._due_at:
+                    with suppress(SecretUnavailable):
+                        self._read()
+            finally:
+                self._lock.release()
+        if self._value is None:
+            raise SecretUnavailable(self._failure)
+        return self._value
 
     def read_again(self) -> bool:
         """Whether reading it again has found another value; False if it was read again a short time ago.
@@ -68,37 +70,18 @@ class Secret:
         Raises SecretUnavailable.
         """
         with self._lock:
-            now = time()
-            if now - self._reread_at < REREAD_SECONDS:
+            if time() < self._reread_at:
                 return False
-            self._reread_at = now
-            last, self._last = self._last, self._fetch(now)
-            return last is None or last.current != self._last.current
+            self._reread_at = time() + REREAD_SECONDS
+            known = self._value
+            self._read()
+            return self._value != known
 
-    def _read(self) -> _Read:
-        """What was read last, if that is new, cannot be renewed now, or is just being renewed by another thread."""
-        known = self._last
-        if known is None:
-            self._lock.acquire()  # Ten records of a cold start wait for one read.
-        elif not self._lock.acquire(blocking=False):
-            return known
+    def _read(self) -> None:
         try:
-            now = time()
-            is_due = self._last is None or now - self._last.at >= MAX_AGE_SECONDS
-            if is_due and now >= self._retry_at:
-                with suppress(SecretUnavailable):
-                    self._last = self._fetch(now)
-            if self._last is None:
-                raise SecretUnavailable(self._failure)
-            return self._last
-        finally:
-            self._lock.release()
-
-    def _fetch(self, now: float) -> _Read:
-        try:
-            version = self._client.get_secret_value(SecretId=self._arn)
-            return _Read(now, version["SecretString"].strip())
+            found = self._client.get_secret_value(SecretId=self._arn)["SecretString"].strip()
         except (BotoCoreError, ClientError) as error:
-            # Of a secret without a value, as after a first deployment, it is ResourceNotFoundException.
-            self._failure, self._retry_at = error_code(error), time() + RETRY_SECONDS
+            # For a secret without a value, as after a first deployment, it is ResourceNotFoundException.
+            self._failure, self._due_at = error_code(error), time() + RETRY_SECONDS
             raise SecretUnavailable(self._failure) from error
+        self._value, self._due_at = found, time() + MAX_AGE_SECONDS

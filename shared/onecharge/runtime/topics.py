@@ -49,7 +49,9 @@ class Topic:
         # The response is a success even if every entry failed.
         response = self.client.publish_batch(TopicArn=self.arn, PublishBatchRequestEntries=entries)
         for entry in response["Successful"]:
-            self._log(batch[int(entry["Id"])])
+            event = batch[int(entry["Id"])]
+            self.count("EventPublished")
+            self.logger.info("event published", extra={"event_type": event.type, **event.log_fields})
         return [
             PublishFailure(batch[int(entry["Id"])], entry["Code"], entry["Code"] in _BLAMES_THE_MESSAGE)
             for entry in response["Failed"]
@@ -64,15 +66,3 @@ class Topic:
         if self.arn.endswith(".fifo"):  # Only the name of a FIFO topic ends with it.
             entry |= {"MessageGroupId": event.message_group, "MessageDeduplicationId": event.id}
         return entry
-
-    def _log(self, event: Event) -> None:
-        self.count("EventPublished")
-        self.logger.info(
-            "event published",
-            extra={
-                "event_type": event.type,
-                "order_id": event.data.order_id,
-                "attempt": event.data.attempt,
-                "correlation_id": event.correlationid,
-            },
-        )

@@ -20,10 +20,6 @@ _HOST = "127.0.0.1"
 _START_SECONDS = 60
 
 
-class NotInstalled(StartupError):
-    """This machine lacks npm or Java."""
-
-
 def dynamodb_client(url: str) -> Any:
     """boto3's client of a DynamoDB on this machine."""
     return boto3.client(
@@ -40,12 +36,11 @@ def running_dynamodb_local(work_dir: Path) -> Iterator[str]:
     """Run it with an empty memory until the block ends; yields its address.
 
     Raises:
-        NotInstalled: it was not installed, or there is no Java that runs it.
-        StartupError: it did not start.
+        StartupError: it was not installed, there is no Java that runs it, or it did not start.
     """
     jars = list((PROJECT / ".venv/opt/dynamodb-local").rglob("DynamoDBLocal.jar"))
     if not jars or not shutil.which("java"):
-        raise NotInstalled("DynamoDB Local needs npm and Java 17 or later, and this machine lacks one of them")
+        raise StartupError("DynamoDB Local needs npm and Java 17 or later, and this machine lacks one of them")
     port = free_port(_HOST)
     command = [
         "java",
