@@ -154,16 +154,15 @@ def stack_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def _unscheduled_stack(work_dir: Path, **options: Any) -> Iterator[Stack]:
-    """The template, deployed to an emulator of its own, with its schedules disabled.
+    """The template, deployed to an emulator of its own, without its schedules.
 
     Tests invoke the scheduled functions when they want their work done; a round by itself, every five minutes, would
     have done it between two steps of a test.
     """
     with running_stack(work_dir=work_dir, **options) as stack:
-        events = stack.aws.client("events")
-        for rule in events.list_rules()["Rules"]:
-            if "ScheduleExpression" in rule:
-                events.disable_rule(Name=rule["Name"])
+        scheduler = stack.aws.client("scheduler")
+        for schedule in scheduler.list_schedules()["Schedules"]:
+            scheduler.delete_schedule(Name=schedule["Name"])
         yield stack
 
 

@@ -213,7 +213,9 @@ def test_an_order_is_published_again_ever_more_rarely(shop: Outbox) -> None:
 def test_the_schedule_is_the_one_of_these_tests() -> None:
     """Every 15 minutes in template.yaml."""
     events = load_template()["Resources"]["RepublishFunction"]["Properties"]["Events"]
-    assert [event["Properties"]["Schedule"] for event in events.values()] == [f"rate({EVERY_SECONDS // 60} minutes)"]
+    assert [event["Properties"]["ScheduleExpression"] for event in events.values()] == [
+        f"rate({EVERY_SECONDS // 60} minutes)"
+    ]
 
 
 def test_republications_due_grow_one_by_one() -> None:
