@@ -185,7 +185,7 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
     );
   }
   const label = words.pay(money(amount, currency));
-  const agreed = order.refused?.type === "amount-differs" && order.bodies.at(-1).payment_method;
+  const agreed = order.refused?.type === "amount-differs" && order.body.payment_method;
   if (agreed) return place.append(button(label, () => send(order, () => agreed)));
   await askForCard(place, amount, label, (paymentMethod) => send(order, paymentMethod));
 
@@ -196,7 +196,7 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
       if (customerId() === customer) location.hash = `#/orders/${order_id}`;
     } catch (error) {
       if (error.type === "amount-differs") return route({ said: words.PRICE_CHANGED });
-      if (openOrder(customer) || !isInBasket()) await refresh();
+      await refresh(); // Another tab may have changed the basket, or the order is open now.
       throw error;
     }
   }
@@ -204,12 +204,9 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
   /** Only what is still in the basket, and was seen at this amount, is ordered: another tab may have ordered it. */
   function check() {
     if (openOrder(customer)) throw new Error(words.SETTLE_FIRST);
-    if (!isInBasket() || !place.isConnected) throw new Error(words.BASKET_CHANGED);
-  }
-
-  function isInBasket() {
     const basket = basketOf(customer);
-    return items.every(({ sku, quantity }) => (basket.get(sku) ?? 0) >= quantity);
+    const isInBasket = items.every(({ sku, quantity }) => (basket.get(sku) ?? 0) >= quantity);
+    if (!isInBasket || !place.isConnected) throw new Error(words.BASKET_CHANGED);
   }
 }
 
@@ -220,8 +217,8 @@ function post(record, path, body, paymentMethod, check) {
 }
 
 /** The answer to a request got lost: only the same request again says what became of it. */
-function unanswered({ bodies }, send) {
-  const { items, amount, currency } = bodies.at(-1);
+function unanswered({ body }, send) {
+  const { items, amount, currency } = body;
   const lines = items?.map(({ sku, quantity }) => words.line(quantity, words.product(sku).name)).join(", ");
   const said = items ? words.lostOrder(lines, money(amount, currency)) : words.LOST_CARD;
   return el("section", { id: "unanswered" }, el("p", {}, said), button(words.SEND_AGAIN, send));
