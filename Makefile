@@ -28,7 +28,7 @@ UNTRACED := 2>&1 | cat
 # $(call pip_install,environment): every package is pinned, so nothing is resolved; what is imported compiles itself.
 pip_install = $(PY) -m pip --python $(1)/bin/python install --quiet --no-deps --no-compile --require-hashes -r $< $(UNTRACED)
 
-.PHONY: help install local unit test e2e nightly check format lint types validate scan sbom openapi sam-local requirements clean
+.PHONY: help install local unit test e2e nightly check format lint types validate scan sbom openapi requirements clean
 
 USE := install demo local new
 PROVE := test nightly e2e parity specification simulate mutants experiments survival bench
@@ -112,34 +112,29 @@ option = $(if $($(1)),--$(2) "$($(1))")
 local: install ## Run the whole system here until Ctrl-C, with a shop and a console [PORT=4242] [STRIPE_API_BASE=…].
 	@STRIPE_API_BASE="$(STRIPE_API_BASE)" exec $(PY) -m $(if $(wildcard lab/console),lab.console,local) $(call option,PORT,port)
 
-# Tests of a deployed stack mostly wait, and those of one stack share a process (tests/conftest.py): so there are two
-# processes more than cores.
-PARALLEL := -n $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 2)))
-
+# One process a core; the tests of one stack share one (conftest.py).
+PYTEST := $(PY) -m pytest -q -n $(shell nproc 2>/dev/null || echo 2)
 UNIT_TESTS := $(wildcard tests/unit stripe_standin/tests)
-OTHER_TESTS := tests --ignore=tests/unit $(wildcard lab/tests)
-UNIT := $(PY) -m pytest -q $(PARALLEL) $(UNIT_TESTS)
 # Files, and tests in them, are run alone; options, as `-k cancel`, choose among all unit tests.
 FILES_ASKED_FOR = $(wildcard $(foreach each,$(PYTEST_ARGS),$(firstword $(subst ::, ,$(each)))))
 unit: $(VENV)/.dev ## Run the unit tests, and see that they run 95 % of the lines of functions and shared: no emulator, no npm [PYTEST_ARGS=…: these alone].
-	@$(if $(FILES_ASKED_FOR),$(PY) -m pytest -q,$(UNIT)) $(or $(PYTEST_ARGS),--cov)
+	@$(if $(FILES_ASKED_FOR),$(PY) -m pytest -q,$(PYTEST) $(UNIT_TESTS)) $(or $(PYTEST_ARGS),--cov)
 
 TEST_TOOLS := $(addprefix $(VENV)/opt/,.checks .browser)
-test: install $(VENV)/.dev $(TEST_TOOLS) ## Run the unit tests, then all others [PYTEST_ARGS=…: these alone].
-	@$(if $(PYTEST_ARGS),,$(UNIT) --cov)
-	@$(PY) -m pytest -q $(PARALLEL) $(or $(PYTEST_ARGS),$(OTHER_TESTS))
+test: install $(VENV)/.dev $(TEST_TOOLS) ## Run all tests but the nightly ones, on one stack [PYTEST_ARGS=…: these alone].
+	@$(PYTEST) $(or $(PYTEST_ARGS),--cov)
 
-nightly: install $(VENV)/.dev $(TEST_TOOLS) $(VENV)/opt/.sam-lint ## Run what `make test` has no time for as well, and measure the coverage of branches.
-	@$(PY) -m pytest -q $(PARALLEL) --nightly tests $(wildcard stripe_standin/tests) --cov --cov-config=tests/branches.toml
+nightly: install $(VENV)/.dev $(TEST_TOOLS) scan ## Run the scanners, and what `make test` has no time for as well; measure the coverage of branches: an hour.
+	@$(PYTEST) --nightly tests $(wildcard stripe_standin/tests) --cov --cov-config=tests/branches.toml
 # The schedules without coverage, which would make them three times as long.
-	@$(if $(wildcard lab/tests),$(PY) -m pytest -q $(PARALLEL) --nightly lab/tests)
+	@$(if $(wildcard lab/tests),$(PYTEST) --nightly lab/tests)
 
 # TOKEN_COMMAND prints an access token for the customer that its last argument names: docs/guides/deploy.md.
 e2e: $(VENV)/.dev $(VENV)/opt/.checks ## Run the e2e tests against a deployed stack: make e2e STACK=shop-dev TOKEN_COMMAND=….
 	@test "$(STACK)" || { echo "STACK is missing: make $@ STACK=the-name-of-a-stack, such as shop"; exit 1; }
 	@$(PY) -m pytest -q tests/e2e --stack "$(STACK)" $(PYTEST_ARGS)
 
-check: lint types validate scan test ## The whole gate: format, lint, types, template, scanners, tests.
+check: lint types validate test ## The whole gate: format, lint, types, template, tests.
 
 format: $(VENV)/.dev ## Format the code.
 	@$(VENV)/bin/ruff format .
@@ -167,9 +162,6 @@ sbom: $(VENV)/opt/.sbom ## Write the software bills of materials of the deployed
 
 openapi: $(VENV)/.dev ## Write docs/openapi.json, the API's description, from the code.
 	@PYTHONPATH=functions:shared:. $(PY) -m tests.support.openapi
-
-sam-local: install ## Invoke every function with every sample event in a container; skipped where there is no engine.
-	@$(PY) -m local.sam_local
 
 # The pinned requirements, hashes and all, from what layers/requirements/*.in ask for; UPGRADE=--upgrade takes newer releases.
 COMPILE := $(VENV)/bin/uv pip compile --quiet $(UPGRADE) --generate-hashes --universal --python-version 3.13 \

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """No account of the shell's, before anything makes a client: its profile may not exist. But a stack has one."""
-    config.addinivalue_line("markers", "own_stack: not on a deployed stack, which others use")
+    config.addinivalue_line("markers", "own_stack: on a second stack, for `make nightly` alone")
     config.addinivalue_line("markers", "nightly: for `make nightly` alone")
     if not config.getoption("--stack"):
         forget_aws_account(os.environ)
@@ -39,15 +40,16 @@ _SERVERS = (STANDARD, FIFO, OPERATED, "endpoint")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without --nightly its tests do not run; with --stack only those run that can on a stack that others use."""
+    """Without --nightly neither its tests nor those of a second stack run; with --stack only those run that can on a
+    stack that others use."""
     if config.getoption("--stack"):
         for item in items:
             if reason := _why_not_deployed(item):
                 item.add_marker(pytest.mark.skip(reason=reason))
     if not config.getoption("--nightly"):
-        deselected = [item for item in items if item.get_closest_marker("nightly")]
-        config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if item not in deselected]
+        is_nightly = [any(item.get_closest_marker(name) for name in ("nightly", "own_stack")) for item in items]
+        config.hook.pytest_deselected(items=[*compress(items, is_nightly)])
+        items[:] = [item for item, left_out in zip(items, is_nightly, strict=True) if not left_out]
 
 
 def _why_not_deployed(item: pytest.Item) -> str:
@@ -154,16 +156,15 @@ def stack_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def _unscheduled_stack(work_dir: Path, **options: Any) -> Iterator[Stack]:
-    """The template, deployed to an emulator of its own, with its schedules disabled.
+    """The template, deployed to an emulator of its own, without its schedules.
 
     Tests invoke the scheduled functions when they want their work done; a round by itself, every five minutes, would
     have done it between two steps of a test.
     """
     with running_stack(work_dir=work_dir, **options) as stack:
-        events = stack.aws.client("events")
-        for rule in events.list_rules()["Rules"]:
-            if "ScheduleExpression" in rule:
-                events.disable_rule(Name=rule["Name"])
+        scheduler = stack.aws.client("scheduler")
+        for schedule in scheduler.list_schedules()["Schedules"]:
+            scheduler.delete_schedule(Name=schedule["Name"])
         yield stack
 
 

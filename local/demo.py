@@ -15,7 +15,7 @@ from local.arguments import port as port_of
 from local.arguments import seed as seed_of
 from local.changes import contents, deploy_what_changes
 from local.demo_live import Progress, shown
-from local.demo_plan import FollowUp, Plan, PlannedOrder, make_plan
+from local.demo_plan import FollowUp, PlannedOrder, make_plan
 from local.demo_report import Report, count, show
 from local.demo_traffic import Traffic
 from local.kept import FIRST_PORT, ServeConsole, addresses, console_url, kept, ports_from
@@ -23,7 +23,6 @@ from local.observe import NotIdle, drain, wait_until_idle
 from local.stack import PROJECT, running_stack
 from local.terminal import Stopped, run_in_terminal
 from local.work_dir import sole_user_of
-from stripe_standin.admin import StandInAdmin
 from stripe_standin.faults import Fault
 
 ORDERS_MIN = 10
@@ -33,31 +32,25 @@ KEPT = PROJECT / ".local"
 """Where a stack runs that is kept: `python -m ops` looks for its stack.json there."""
 
 
-def request_faults(admin: StandInAdmin, plan: Plan) -> None:
-    """Configure the stand-in's faults, order by order."""
-    admin.settings(latency_seconds=0.1)
-    for order in plan.orders:
-        if order.fault:
-            amount = {"amount": str(order.amount_minor)}
-            admin.add_fault(order.fault, amount, seconds=_HANG_SECONDS, path="/v1/payment_intents/*/confirm")
-
-
 def run(traffic: Traffic, *, seed: int, started: float) -> Report:
     """Send everything in, wait until all queues are idle, and count by the ledger."""
-    stack, admin = traffic.stack, traffic.stack.stripe
-    request_faults(admin, traffic.plan)
+    stack = traffic.stack
+    stack.stripe.settings(latency_seconds=0.1)
+    for order in traffic.plan.orders:
+        if order.fault:
+            amount = {"amount": str(order.amount_minor)}
+            stack.stripe.add_fault(order.fault, amount, seconds=_HANG_SECONDS, path="/v1/payment_intents/*/confirm")
     with traffic.multiplied():
         traffic.place_all()
         traffic.poison_all()
-    try:
+    is_idle = False
+    with suppress(NotIdle):
         wait_until_idle(stack, timeout_seconds=_IDLE_SECONDS)
-        traffic.follow_up(admin)
+        traffic.follow_up()
         wait_until_idle(stack, timeout_seconds=_IDLE_SECONDS)
-        idle = True
-    except NotIdle:
-        idle = False
+        is_idle = True
     dead = drain(stack, stack.payments_dlq_url)
-    return count(traffic, dead, is_idle=idle, seconds=time.monotonic() - started, seed=seed)
+    return count(traffic, dead, is_idle=is_idle, seconds=time.monotonic() - started, seed=seed)
 
 
 def keep(
@@ -106,7 +99,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--orders", type=at_least(ORDERS_MIN, "ORDERS"), default=60, help=f"how many, at least {ORDERS_MIN}"
     )
     parser.add_argument("--seed", type=seed_of, default=None, help="repeats a run; drawn at random if not given")
-    parser.add_argument("--project", type=Path, default=PROJECT, help="the copy of the project to deploy")
     parser.add_argument("--work-dir", type=Path, default=PROJECT / ".local" / "demo")
     parser.add_argument(
         "--keep",
@@ -125,7 +117,7 @@ def demonstrate(options: argparse.Namespace, console: Console, serve_console: Se
     started, work_dir = time.monotonic(), options.work_dir.resolve()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
     plan = make_plan(options.orders, seed)
-    is_kept, deployed = work_dir == KEPT, contents(options.project)
+    is_kept, deployed = work_dir == KEPT, contents(PROJECT)
 
     def say(line: str) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -135,7 +127,6 @@ def demonstrate(options: argparse.Namespace, console: Console, serve_console: Se
         sole_user_of(work_dir),
         running_stack(
             work_dir=work_dir,
-            project=options.project,
             seed=seed,
             page_port=page_port,
             console_url=console_url(console_port, serve_console) if is_kept else "",

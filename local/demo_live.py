@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -29,13 +29,11 @@ class Progress:
     plan: Plan
     placed: int = 0
     delivered: int = 0
-    ignored: int = 0
     lost: int = 0
     charged: int = 0
     charged_again: int = 0
+    ignored: set[str] = field(default_factory=set)
     _since_ms: int = 0
-    _seen: set[str] = field(default_factory=set)
-
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count_delivery(self) -> None:
@@ -50,9 +48,8 @@ class Progress:
         self.lost = stack.stripe.faults_met()
         for event in log_events(stack.aws.client("logs"), f"/aws/lambda/{stack.stack_name}", since_ms=self._since_ms):
             self._since_ms = max(self._since_ms, event["timestamp"])
-            if _IGNORED in event["message"] and event["message"] not in self._seen:
-                self._seen.add(event["message"])
-                self.ignored += 1
+            if _IGNORED in event["message"]:
+                self.ignored.add(event["message"])
 
     def rows(self) -> list[tuple[str, int, int | None]]:
         """What happens, how often so far, and how often in the end, where the plan knows it."""
@@ -60,7 +57,7 @@ class Progress:
         return [
             ("orders placed", self.placed, len(orders)),
             ("messages sent", self.delivered, self.plan.deliveries),
-            ("deliveries ignored, since the order was decided", self.ignored, None),
+            ("deliveries ignored, since the order was decided", len(self.ignored), None),
             ("responses lost after a charge", self.lost, sum(order.fault is not None for order in orders)),
             ("orders charged, by Stripe's ledger", self.charged, sum(order.pays for order in orders)),
             ("orders charged twice", self.charged_again, 0),
@@ -70,8 +67,7 @@ class Progress:
         table = Table(box=None, show_header=False)
         for what, count, planned in self.rows():
             style = "bold red" if planned is not None and count > planned else "green" if count == planned else None
-            of = f"of {planned}" if planned else ""
-            table.add_row(what, str(count), of, style=style)
+            table.add_row(what, str(count), f"of {planned}" if planned else "", style=style)
         return table
 
     def as_line(self) -> str:
@@ -82,30 +78,24 @@ class Progress:
 def shown(console: Console, stack: Stack, progress: Progress) -> Iterator[None]:
     """Show the progress, for as long as the block lasts, and once at its end."""
     is_over = threading.Event()
+    live = Live(progress.as_table(), console=console, auto_refresh=False) if console.is_terminal else None
 
-    def show(live: Live | None) -> None:
-        said, looks = progress.as_line(), 0
-        while True:
-            ended = is_over.wait(_EVERY_SECONDS)
+    def show() -> None:
+        said, looks, ended = progress.as_line(), 0, False
+        while not ended:
+            ended, looks = is_over.wait(_EVERY_SECONDS), looks + 1
             with suppress(OSError, BotoCoreError, ClientError):
                 progress.look(stack)
-            looks += 1
             if live:
                 live.update(progress.as_table(), refresh=True)
             elif progress.as_line() != said and (ended or looks % _LINES_EVERY == 0):
                 console.print(said := progress.as_line(), soft_wrap=True, highlight=False)
-            if ended:
-                return
 
-    live = Live(progress.as_table(), console=console, auto_refresh=False) if console.is_terminal else None
-    showing = threading.Thread(target=show, args=[live], daemon=True)
-    if live:
-        live.start()
-    showing.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        showing.join()
-        if live:
-            live.stop()
+    with live or nullcontext():
+        showing = threading.Thread(target=show, daemon=True)
+        showing.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            showing.join()

@@ -4,17 +4,12 @@ import json
 import random
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain, islice, repeat
 from typing import Any
 
 from local.price_list import sold
 from stripe_standin.faults import Fault
 
-_CARDS = ("pm_card_visa", "pm_card_visa", "pm_card_visa", "pm_card_mastercard", "pm_card_amex")
-_DECLINED_CARDS = (
-    "pm_card_visa_chargeDeclined",
-    "pm_card_visa_chargeDeclinedInsufficientFunds",
-    "pm_card_chargeDeclinedExpiredCard",
-)
 _DELIVERIES_MAX = 5
 _POISON_BODIES = (
     "this is not JSON",
@@ -40,7 +35,6 @@ class FollowUp(StrEnum):
     AT_THE_BANK = "at the bank"
     """Finishes 3-D Secure; Stripe's webhooks report it, in duplicate and in the wrong order."""
     CANCEL = "cancel"
-    """Cancels the order."""
     REFUND = "refund"
     """Requests a refund of one piece, twice with the same key."""
 
@@ -50,6 +44,25 @@ class Channel(StrEnum):
 
     TOPIC = "topic"
     QUEUE = "queue"
+
+
+_CARDS = {
+    Expected.CHARGED: ("pm_card_visa", "pm_card_visa", "pm_card_visa", "pm_card_mastercard", "pm_card_amex"),
+    Expected.DECLINED: (
+        "pm_card_visa_chargeDeclined",
+        "pm_card_visa_chargeDeclinedInsufficientFunds",
+        "pm_card_chargeDeclinedExpiredCard",
+    ),
+    Expected.REQUIRES_ACTION: ("pm_card_threeDSecure2Required",),
+}
+# Of the first orders of each kind, of which there is one at least; the others stay as they are.
+_FOLLOW_UPS = {
+    Expected.CHARGED: (FollowUp.REFUND,) * 3,
+    Expected.DECLINED: (FollowUp.ANOTHER_CARD, FollowUp.CANCEL, FollowUp.ANOTHER_CARD),
+    Expected.REQUIRES_ACTION: (FollowUp.AT_THE_BANK, FollowUp.CANCEL, FollowUp.AT_THE_BANK),
+}
+# After the charge, each: a worker that is killed at its timeout, and the 500 and the lost answer twice.
+_FAULTS = (Fault.HANG_AFTER, Fault.ERROR_500_AFTER, Fault.DROP_AFTER, Fault.ERROR_500_AFTER, Fault.DROP_AFTER)
 
 
 @dataclass(frozen=True)
@@ -81,82 +94,68 @@ class PlannedOrder:
 
 
 @dataclass(frozen=True)
-class Poison:
-    """A message that no consumer can ever handle; `body` is unique, so that it is recognised in the DLQ."""
-
-    body: str
-    deliveries: tuple[Channel, ...]
-
-
-@dataclass(frozen=True)
 class Plan:
     """Everything that will happen; the same for the same seed and number of orders."""
 
     orders: tuple[PlannedOrder, ...]
-    poison: tuple[Poison, ...]
+    poison: tuple[tuple[str, tuple[Channel, ...]], ...]
+    """Messages that no consumer can ever handle, each body different, and how they arrive."""
     malformed: tuple[tuple[dict[str, str], str], ...]
+    """Requests that the API has to refuse with 4xx: headers and body."""
 
     @property
     def deliveries(self) -> int:
         """How many messages the payments queue receives, with duplicates and poison."""
         of_orders = sum(1 + len(order.extra_deliveries) for order in self.orders)
-        return of_orders + sum(len(poison.deliveries) for poison in self.poison)
-
-
-# After the charge, each: the 500 and the drop twice, and one worker that is killed at its time-out.
-_FAULTS = (Fault.HANG_AFTER, Fault.ERROR_500_AFTER, Fault.DROP_AFTER, Fault.ERROR_500_AFTER, Fault.DROP_AFTER)
-
-
-# Of each kind one at least: the rest stays as it is.
-_FOLLOW_UPS: dict[Expected, list[FollowUp]] = {
-    Expected.DECLINED: [FollowUp.ANOTHER_CARD, FollowUp.CANCEL, FollowUp.ANOTHER_CARD],
-    Expected.REQUIRES_ACTION: [FollowUp.AT_THE_BANK, FollowUp.CANCEL, FollowUp.AT_THE_BANK],
-    Expected.CHARGED: [FollowUp.REFUND] * 3,
-}
+        return of_orders + sum(len(channels) for _, channels in self.poison)
 
 
 def make_plan(orders: int, seed: int) -> Plan:
     """A plan for so many orders, at least ten, of which most can be paid."""
     chance = random.Random(seed)
-    kinds = _kinds(orders)
-    chance.shuffle(kinds)
-    faults = iter(_FAULTS)
-    follow_ups = {expected: iter(each) for expected, each in _FOLLOW_UPS.items()}
-    planned = []
-    for index, expected in enumerate(kinds):
-        fault = next(faults, None) if expected is Expected.CHARGED else None
-        planned.append(_order(chance, seed, index, expected, fault, next(follow_ups[expected], None)))
-    poison = tuple(Poison(body, _channels(chance, chance.randint(1, _DELIVERIES_MAX))) for body in _POISON_BODIES)
-    return Plan(tuple(planned), poison, _malformed())
-
-
-def _kinds(orders: int) -> list[Expected]:
     declined, requires_action = max(2, orders // 8), max(2, orders // 12)
-    charged = orders - declined - requires_action
-    return [Expected.CHARGED] * charged + [Expected.DECLINED] * declined + [Expected.REQUIRES_ACTION] * requires_action
-
-
-def _order(
-    chance: random.Random, seed: int, index: int, expected: Expected, fault: Fault | None, follow_up: FollowUp | None
-) -> PlannedOrder:
-    match expected:
-        case Expected.CHARGED:
-            payment_method = chance.choice(_CARDS)
-        case Expected.DECLINED:
-            payment_method = chance.choice(_DECLINED_CARDS)
-        case Expected.REQUIRES_ACTION:
-            payment_method = "pm_card_threeDSecure2Required"
-    return PlannedOrder(
-        customer_id=f"cus_demo_{chance.randint(1, 20)}",
-        idempotency_key=f"demo-{seed}-{index}",
-        # Every amount is another one, so that a fault can be ordered for one order alone.
-        body=_body(payment_method=payment_method, quantity=2 + index),
-        expected=expected,
-        fault=fault,
-        client_retries=chance.choice((0, 0, 1, 2)),
-        extra_deliveries=_channels(chance, chance.randint(0, _DELIVERIES_MAX - 1)),
-        follow_up=follow_up,
+    counts = {
+        Expected.CHARGED: orders - declined - requires_action,
+        Expected.DECLINED: declined,
+        Expected.REQUIRES_ACTION: requires_action,
+    }
+    kinds = [
+        (expected, fault, follow_up)
+        for expected, count in counts.items()
+        for fault, follow_up in zip(
+            _padded(_FAULTS if expected is Expected.CHARGED else (), count),
+            _padded(_FOLLOW_UPS[expected], count),
+            strict=True,
+        )
+    ]
+    chance.shuffle(kinds)
+    planned = tuple(
+        PlannedOrder(
+            customer_id=f"cus_demo_{chance.randint(1, 20)}",
+            idempotency_key=f"demo-{seed}-{index}",
+            # Every amount is another one, so that a fault can be ordered for one order alone.
+            body=_body(payment_method=chance.choice(_CARDS[expected]), quantity=2 + index),
+            expected=expected,
+            fault=fault,
+            client_retries=chance.choice((0, 0, 1, 2)),
+            extra_deliveries=_channels(chance, chance.randint(0, _DELIVERIES_MAX - 1)),
+            follow_up=follow_up,
+        )
+        for index, (expected, fault, follow_up) in enumerate(kinds)
     )
+    poison = tuple((body, _channels(chance, chance.randint(1, _DELIVERIES_MAX))) for body in _POISON_BODIES)
+    key = {"Idempotency-Key": "demo-malformed"}
+    bad = (
+        _body(currency="xxx"),
+        *(_body(quantity=quantity) for quantity in (0, -1, 10.5, 10**30)),
+        _body(payment_method="4242424242424242"),
+    )
+    malformed = ((key, "{"), ({}, json.dumps(_body())), *((key, json.dumps(body)) for body in bad))
+    return Plan(planned, poison, malformed)
+
+
+def _padded[T](first: tuple[T, ...], count: int) -> list[T | None]:
+    return list(islice(chain(first, repeat(None)), count))
 
 
 def _channels(chance: random.Random, deliveries: int) -> tuple[Channel, ...]:
@@ -166,14 +165,3 @@ def _channels(chance: random.Random, deliveries: int) -> tuple[Channel, ...]:
 def _body(*, payment_method: str = "pm_card_visa", currency: str = "", quantity: float = 1) -> dict[str, Any]:
     items = [{"sku": sold().sku, "quantity": quantity}]
     return {"currency": currency or sold().currency, "payment_method": payment_method, "items": items}
-
-
-def _malformed() -> tuple[tuple[dict[str, str], str], ...]:
-    """Requests that the API has to refuse with 4xx: headers and body."""
-    key = {"Idempotency-Key": "demo-malformed"}
-    bad = (
-        _body(currency="xxx"),
-        *(_body(quantity=quantity) for quantity in (0, -1, 10.5, 10**30)),
-        _body(payment_method="4242424242424242"),
-    )
-    return ((key, "{"), ({}, json.dumps(_body())), *((key, json.dumps(body)) for body in bad))

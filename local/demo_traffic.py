@@ -17,7 +17,6 @@ from local.demo_plan import Channel, FollowUp, Plan, PlannedOrder
 from local.issuer import REFUND_SCOPE
 from local.observe import open_tap
 from local.stack import Stack
-from stripe_standin.admin import StandInAdmin
 
 _CLIENTS = 4
 _NOBODY = "cus_demo"
@@ -37,7 +36,6 @@ class Traffic:
     order_deliveries: int = 0
     retries_replayed: int = 0
     malformed_refused: int = 0
-    is_over: Event = field(default_factory=Event)
 
     def __post_init__(self) -> None:
         self.http = requests.Session()
@@ -48,28 +46,32 @@ class Traffic:
         self.staff_token = issuer.token("staff_demo", REFUND_SCOPE)
         self.sns, self.sqs = self.stack.aws.client("sns"), self.stack.aws.client("sqs")
 
-    def post(self, customer_id: str, headers: dict[str, str], body: str) -> requests.Response:
-        headers = {**headers, **_bearer(self.tokens[customer_id])}
-        return self.http.post(f"{self.stack.api_url}/orders", data=body, headers=headers, timeout=60)
+    def request(self, method: str, path: str, token: str, body: str = "", **headers: str) -> requests.Response:
+        url, headers = f"{self.stack.api_url}/orders{path}", {**headers, "Authorization": f"Bearer {token}"}
+        return self.http.request(method, url, data=body, headers=headers, timeout=60)
 
     def place(self, order: PlannedOrder) -> tuple[str, int]:
         """Place an order as its client does, with retries; returns its id, and how many got the same response."""
-        headers, body = {"Idempotency-Key": order.idempotency_key}, json.dumps(order.body)
-        responses = [self.post(order.customer_id, headers, body) for _ in range(1 + order.client_retries)]
+        key, token = {"Idempotency-Key": order.idempotency_key}, self.tokens[order.customer_id]
+        tries = range(1 + order.client_retries)
+        responses = [self.request("POST", "", token, json.dumps(order.body), **key) for _ in tries]
         responses[0].raise_for_status()
         replayed = sum(response.text == responses[0].text for response in responses[1:])
         return responses[0].json()["order_id"], replayed
 
     def place_all(self) -> None:
-        with _clients() as clients:
-            for order, (order_id, replayed) in zip(
-                self.plan.orders, clients.map(self.place, self.plan.orders), strict=True
-            ):
+        clients = ThreadPoolExecutor(_CLIENTS)
+        try:
+            placed = clients.map(self.place, self.plan.orders)
+            for order, (order_id, replayed) in zip(self.plan.orders, placed, strict=True):
                 self.orders[order_id] = order
                 self.progress.placed = len(self.orders)
                 self.retries_replayed += replayed
-            responses = clients.map(lambda request: self.post(_NOBODY, *request), self.plan.malformed)
-            self.malformed_refused = sum(response.status_code == 400 for response in responses)
+        finally:
+            clients.shutdown(cancel_futures=True)
+        for headers, body in self.plan.malformed:
+            refused = self.request("POST", "", self.tokens[_NOBODY], body, **headers)
+            self.malformed_refused += refused.status_code == 400
 
     def deliver(self, body: str, channel: Channel) -> None:
         """Deliver a duplicate to the payments queue, under a new message id."""
@@ -80,9 +82,9 @@ class Traffic:
         self.progress.count_delivery()
 
     def poison_all(self) -> None:
-        for poison in self.plan.poison:
-            for channel in poison.deliveries:
-                self.deliver(poison.body, channel)
+        for body, channels in self.plan.poison:
+            for channel in channels:
+                self.deliver(body, channel)
 
     @contextmanager
     def multiplied(self) -> Iterator[None]:
@@ -90,100 +92,75 @@ class Traffic:
 
         A queue of the demo's own is subscribed to the topic: it receives each message that the system publishes.
         """
-        tap = open_tap(self.stack, "demo-tap")
+        tap, is_over = open_tap(self.stack, "demo-tap"), Event()
         with ThreadPoolExecutor(1) as thread:
-            multiplying = thread.submit(self.multiply, tap.url)
+            multiplying = thread.submit(self.multiply, tap.url, is_over)
             try:
                 yield
                 multiplying.result()
             finally:
-                self.is_over.set()
+                is_over.set()
 
-    def multiply(self, tap_url: str) -> None:
+    def multiply(self, tap_url: str, is_over: Event) -> None:
         """Deliver each message that the tap receives as often as the plan says; ends when it has received all."""
-        by_key = {(o.customer_id, o.body["payment_method"], o.amount_minor): o for o in self.plan.orders}
-        waiting = set(by_key)
+        waiting = {(o.customer_id, o.body["payment_method"], o.amount_minor): o for o in self.plan.orders}
         deadline = time.monotonic() + _ALL_RECEIVED_SECONDS
-        while waiting and not self.is_over.is_set() and time.monotonic() < deadline:
+        while waiting and not is_over.is_set() and time.monotonic() < deadline:
             answer = self.sqs.receive_message(QueueUrl=tap_url, MaxNumberOfMessages=10, WaitTimeSeconds=1)
             for message in answer.get("Messages", []):
                 self.sqs.delete_message(QueueUrl=tap_url, ReceiptHandle=message["ReceiptHandle"])
-                key = _identity(message["Body"])
-                if key not in waiting:
-                    continue
-                waiting.remove(key)
-                self.progress.count_delivery()
-                self.order_deliveries += 1 + len(by_key[key].extra_deliveries)
-                for channel in by_key[key].extra_deliveries:
-                    self.deliver(message["Body"], channel)
+                if order := waiting.pop(_identity(message["Body"]), None):
+                    self.progress.count_delivery()
+                    self.order_deliveries += 1 + len(order.extra_deliveries)
+                    for channel in order.extra_deliveries:
+                        self.deliver(message["Body"], channel)
 
     # ------------------------------------------------------------ once the queues are idle
 
-    def follow_up(self, admin: StandInAdmin) -> None:
+    def follow_up(self) -> None:
         """What the customers do next, each in its own way."""
         for order_id, order in self.orders.items():
             match order.follow_up:
                 case FollowUp.ANOTHER_CARD:
-                    self.ask(order, f"{order_id}/payments", {"payment_method": "pm_card_visa"})
+                    self.ask(order, f"/{order_id}/payments", {"payment_method": "pm_card_visa"})
                 case FollowUp.CANCEL:
-                    self.ask(order, f"{order_id}/cancel", {})
+                    self.ask(order, f"/{order_id}/cancel", {})
                 case FollowUp.REFUND:
                     for _ in range(2):
-                        self.ask(order, f"{order_id}/refunds", {"amount": order.refunded_minor})
-        self.authenticate(admin)
+                        self.ask(order, f"/{order_id}/refunds", {"amount": order.refunded_minor})
+        self.authenticate()
 
-    def authenticate(self, admin: StandInAdmin) -> None:
-        """What customers do at their banks; Stripe reports it by webhooks."""
+    def ask(self, order: PlannedOrder, path: str, body: dict[str, Any]) -> None:
+        token = self.staff_token if order.follow_up is FollowUp.REFUND else self.tokens[order.customer_id]
+        self.request("POST", path, token, json.dumps(body), **{"Idempotency-Key": f"demo-{path}"})
+
+    def authenticate(self) -> None:
+        """What customers do at their banks; Stripe reports it by webhooks, each twice, and the newest first."""
+        admin = self.stack.stripe
         at_the_bank = {order_id for order_id, order in self.orders.items() if order.follow_up is FollowUp.AT_THE_BANK}
         for intent in admin.ledger().payment_intents:
             if intent["metadata"].get("order_id") in at_the_bank and intent["status"] == "requires_action":
                 admin.authenticate(intent["id"], succeed=True)
         is_theirs = [event["data"]["object"]["metadata"].get("order_id") in at_the_bank for event in admin.events()]
-        # Each twice, and the newest first.
         indexes = [index for index, theirs in enumerate(is_theirs) if theirs for _ in range(2)]
         admin.deliver_webhooks(order=indexes[::-1])
 
-    def ask(self, order: PlannedOrder, path: str, body: dict[str, Any]) -> None:
-        token = self.staff_token if order.follow_up is FollowUp.REFUND else self.tokens[order.customer_id]
-        headers = {"Idempotency-Key": f"demo-{path}", **_bearer(token)}
-        url = f"{self.stack.api_url}/orders/{path}"
-        self.http.post(url, json=body, headers=headers, timeout=60)
-
-    def get(self, customer_id: str, order_id: str) -> requests.Response:
-        headers = _bearer(self.tokens[customer_id])
-        return self.http.get(f"{self.stack.api_url}/orders/{order_id}", headers=headers, timeout=60)
-
     def follow_ups_shown(self) -> int:
-        """How many orders show what their customers did next."""
-        followed = {order_id: order for order_id, order in self.orders.items() if order.follow_up}
-        return sum(_shows(self.get(order.customer_id, each).json(), order) for each, order in followed.items())
+        """How many orders show, in the API, what their customers did next."""
+        shown = 0
+        for order_id, order in self.orders.items():
+            if order.follow_up:
+                response = self.request("GET", f"/{order_id}", self.tokens[order.customer_id]).json()
+                refunded = sum(each["amount"] for each in response["refunds"] if each["status"] == "SUCCEEDED")
+                status = "CANCELED" if order.follow_up is FollowUp.CANCEL else "PAID"
+                shown += (response["status"], refunded) == (status, order.refunded_minor)
+        return shown
 
 
-def _bearer(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
-
-
-def _shows(shown: dict[str, Any], order: PlannedOrder) -> bool:
-    """Whether the order, as the API shows it, is what its customer's follow-up makes of it."""
-    status = "CANCELED" if order.follow_up is FollowUp.CANCEL else "PAID"
-    refunded = sum(each["amount"] for each in shown["refunds"] if each["status"] == "SUCCEEDED")
-    return (shown["status"], refunded) == (status, order.refunded_minor)
-
-
-@contextmanager
-def _clients() -> Iterator[ThreadPoolExecutor]:
-    """Concurrent clients; when the block fails, they finish the present request and start no other."""
-    clients = ThreadPoolExecutor(_CLIENTS)
-    try:
-        yield clients
-    finally:
-        clients.shutdown(cancel_futures=True)
-
-
-def _identity(body: str) -> tuple[str, str, int] | None:
-    """Which planned order a message is about; None for poison."""
+def _identity(body: str) -> tuple[str, str, int]:
+    """Which planned order a message is about; poison is about none."""
     try:
         data = json.loads(body)["data"]
         return data["customer_id"], data["payment_method"], data["amount_minor"]
     except (ValueError, KeyError, TypeError):
-        return None
+        return "", "", 0

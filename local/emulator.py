@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,45 +59,17 @@ def running_emulator(*, python: Path, work_dir: Path) -> Iterator[Emulator]:
         StartupError: it ended, or did not answer within a minute; says what its log says.
     """
     port = free_port(_HOST)
-    log = work_dir / "aws.log"
+    log, scratch, permissions_log = work_dir / "aws.log", work_dir / "tmp", work_dir / PERMISSIONS_LOG
     endpoint_url = f"http://{_HOST}:{port}"
-    permissions_log = work_dir / PERMISSIONS_LOG
-    permissions_log.write_text("")
-    # -P: the modules beside the script are not the emulator's to import.
-    command = [str(python), "-P", str(_ENFORCING_EMULATOR)]
-    with (
-        _scratch_folder(work_dir / "tmp") as scratch,
-        running(command, env=_environment(port, scratch, permissions_log), log=log, cwd=work_dir) as process,
-    ):
-        deadline = time.monotonic() + _START_SECONDS
-        while not _is_healthy(endpoint_url):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise StartupError(f"{tail(log)}\nthe AWS emulator did not start; its log, {log}, ends as above")
-            time.sleep(0.1)
-        yield Emulator(endpoint_url, log)
-
-
-@contextmanager
-def _scratch_folder(path: Path) -> Iterator[Path]:
-    """Holds the unpacked functions and temporary files; removed with the emulator."""
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir(parents=True)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _environment(port: int, scratch: Path, permissions_log: Path) -> Mapping[str, str]:
-    """Only what it needs: its Lambdas inherit it, and must not find this development environment."""
-    return {
+    # Only what it needs: its Lambdas inherit it, and must not find this development environment.
+    environment = {
         "PATH": os.defpath,
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
         "BIND_HOST": _HOST,
         "MINISTACK_HOST": _HOST,
         "GATEWAY_PORT": str(port),
-        "AWS_ENDPOINT_URL": f"http://{_HOST}:{port}",
+        "AWS_ENDPOINT_URL": endpoint_url,
         # IAM is enforced, and each function gets the credentials of its own role.
         "AUTH": "true",
         "PERMISSIONS_LOG": str(permissions_log),
@@ -105,6 +77,21 @@ def _environment(port: int, scratch: Path, permissions_log: Path) -> Mapping[str
         "IOT_MTLS_ENABLED": "0",
         "DOCKER_HOST": "unix:///nonexistent",
     }
+    permissions_log.write_text("")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    # -P: the modules beside the script are not the emulator's to import.
+    command = [str(python), "-P", str(_ENFORCING_EMULATOR)]
+    try:
+        with running(command, env=environment, log=log, cwd=work_dir) as process:
+            deadline = time.monotonic() + _START_SECONDS
+            while not _is_healthy(endpoint_url):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise StartupError(f"{tail(log)}\nthe AWS emulator did not start; its log, {log}, ends as above")
+                time.sleep(0.1)
+            yield Emulator(endpoint_url, log)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _is_healthy(endpoint_url: str) -> bool:

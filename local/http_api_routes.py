@@ -6,7 +6,7 @@ emulator's API Gateway then verifies the tokens itself.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ _METHODS = {"get", "post", "put", "patch", "delete", "head", "options"}
 
 
 def create_routes(emulator: Emulator, stack_name: str) -> None:
-    """Create the routes and authorizers of every HTTP API in the stack, and apply its CORS."""
+    """Create the routes and authorizers of the HTTP API in the stack, and apply its CORS."""
     cloudformation, gateway = emulator.client("cloudformation"), emulator.client("apigatewayv2")
     body = cloudformation.get_template(StackName=stack_name, TemplateStage="Processed")["TemplateBody"]
     resources = cloudformation.describe_stack_resources(StackName=stack_name)["StackResources"]
@@ -25,34 +25,24 @@ def create_routes(emulator: Emulator, stack_name: str) -> None:
     values = physical_ids | {each["ParameterKey"]: each["ParameterValue"] for each in stack["Parameters"]}
     values |= {"AWS::Region": REGION, "AWS::URLSuffix": "amazonaws.com"}
     resolved = partial(_resolved, values=values, conditions=body.get("Conditions", {}))
-    for name, resource in body["Resources"].items():
-        if resource["Type"] == "AWS::ApiGatewayV2::Api":
-            _complete(gateway, physical_ids[name], resource["Properties"]["Body"], physical_ids, resolved)
-
-
-def _complete(
-    gateway: Any,
-    api_id: str,
-    document: Mapping[str, Any],
-    physical_ids: Mapping[str, str],
-    resolved: Callable[[Any], Any],
-) -> None:
-    """Give an API what its OpenAPI document describes."""
-    if cors := document.get("x-amazon-apigateway-cors"):
-        capitalized = {f"{name[0].upper()}{name[1:]}": value for name, value in cors.items()}
-        gateway.update_api(ApiId=api_id, CorsConfiguration=resolved(capitalized))
-    authorizers = {}
-    for name, scheme in document.get("components", {}).get("securitySchemes", {}).items():
+    [(name, api)] = [each for each in body["Resources"].items() if each[1]["Type"] == "AWS::ApiGatewayV2::Api"]
+    api_id, document = physical_ids[name], api["Properties"]["Body"]
+    cors = {f"{name[0].upper()}{name[1:]}": value for name, value in document["x-amazon-apigateway-cors"].items()}
+    gateway.update_api(ApiId=api_id, CorsConfiguration=resolved(cors))
+    # SAM writes the scheme NONE, which it describes nowhere, for a route that is open on purpose.
+    authorizations: dict[str, dict[str, Any]] = {"NONE": {"AuthorizationType": "NONE"}}
+    for name, scheme in document["components"]["securitySchemes"].items():
         authorizer = scheme["x-amazon-apigateway-authorizer"]
         jwt = resolved(authorizer["jwtConfiguration"])
         audience = jwt["audience"] if isinstance(jwt["audience"], list) else jwt["audience"].split(",")
-        authorizers[name] = gateway.create_authorizer(
+        made = gateway.create_authorizer(
             ApiId=api_id,
             Name=name,
             AuthorizerType="JWT",
             IdentitySource=[authorizer["identitySource"]],
             JwtConfiguration={"Issuer": jwt["issuer"], "Audience": audience},
-        )["AuthorizerId"]
+        )
+        authorizations[name] = {"AuthorizationType": "JWT", "AuthorizerId": made["AuthorizerId"]}
     routes = [(path, method) for path, methods in document["paths"].items() for method in _METHODS & methods.keys()]
     for path, method in sorted(routes):
         operation = document["paths"][path][method]
@@ -65,15 +55,15 @@ def _complete(
             IntegrationUri=physical_ids[function],
             PayloadFormatVersion="2.0",
         )
-        # SAM writes the scheme NONE, which it describes nowhere, for a route that is open on purpose.
+        # A token has to have one of the scopes, if there are any.
         [(name, scopes)] = operation.get("security", [{"NONE": []}])[0].items()
-        authorization: dict[str, Any] = {"AuthorizationType": "NONE"}
-        if name != "NONE":
-            # A token has to have one of the scopes, if there are any.
-            authorization = {"AuthorizationType": "JWT", "AuthorizerId": authorizers[name]}
-            authorization["AuthorizationScopes"] = scopes
-        target = f"integrations/{integration['IntegrationId']}"
-        gateway.create_route(ApiId=api_id, RouteKey=f"{method.upper()} {path}", Target=target, **authorization)
+        gateway.create_route(
+            ApiId=api_id,
+            RouteKey=f"{method.upper()} {path}",
+            Target=f"integrations/{integration['IntegrationId']}",
+            AuthorizationScopes=scopes,
+            **authorizations[name],
+        )
 
 
 def _resolved(value: Any, values: Mapping[str, str], conditions: Mapping[str, Any]) -> Any:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -42,7 +43,7 @@ _PAGE = """<!doctype html>
 body {{ max-width: 22rem; margin: 12vh auto; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif }}
 a {{ display: block; padding: .75rem 1rem; color: inherit; border: 1px solid #8888; border-radius: .5rem }}
 </style>
-<h1>Who are you?</h1><p>This local sign-in needs no password.</p>{links}
+<main><h1>Who are you?</h1><p>This local sign-in needs no password.</p>{links}</main>
 </html>"""
 
 
@@ -83,8 +84,14 @@ def running_issuer(work_dir: Path) -> Iterator[Issuer]:
     """An issuer on a free port of 127.0.0.1, for as long as the block lasts; its key is gone with it."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     key_file = work_dir / "issuer-key.pem"
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Documents) as server:
+    key_file.unlink(missing_ok=True)
+    key_file.touch(mode=0o600, exist_ok=False)
+    key_file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         issuer = Issuer(f"http://127.0.0.1:{server.server_port}", AUDIENCE, key_file)
+        jwk = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
         documents = {
             "/.well-known/openid-configuration": {
                 "issuer": issuer.url,
@@ -92,29 +99,15 @@ def running_issuer(work_dir: Path) -> Iterator[Issuer]:
                 "authorization_endpoint": issuer.authorize_url,
                 "token_endpoint": issuer.token_url,
             },
-            "/jwks.json": {"keys": [_public_key(key, issuer.key_id)]},
+            "/jwks.json": {"keys": [{**jwk, "kid": issuer.key_id, "use": "sig", "alg": "RS256"}]},
         }
-        server.sign_in = _SignIn(issuer)  # type: ignore[attr-defined]
-        server.documents = {path: json.dumps(each).encode() for path, each in documents.items()}  # type: ignore[attr-defined]
-        _write_for_owner(key_file, key)
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+        server.RequestHandlerClass = partial(_Handler, documents, _SignIn(issuer))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield issuer
         finally:
             server.shutdown()
             key_file.unlink(missing_ok=True)
-
-
-def _public_key(key: rsa.RSAPrivateKey, key_id: str) -> dict[str, Any]:
-    return {**RSAAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": key_id, "use": "sig", "alg": "RS256"}
-
-
-def _write_for_owner(path: Path, key: rsa.RSAPrivateKey) -> None:
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600, exist_ok=False)
-    path.write_bytes(pem)
 
 
 class _SignIn:
@@ -152,14 +145,18 @@ class _SignIn:
         return {"access_token": token, "token_type": "Bearer", "expires_in": LIFETIME_SECONDS}
 
 
-class _Documents(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     """OpenID Connect Discovery 1.0, a JSON Web Key Set (RFC 7517), and the sign-in of a page."""
+
+    def __init__(self, documents: Mapping[str, Any], sign_in: _SignIn, *args: Any) -> None:
+        self._documents, self._sign_in = documents, sign_in
+        super().__init__(*args)
 
     def parse_request(self) -> bool:
         """Refuse any other Host: by DNS rebinding, a page of another site would read the codes of all three people."""
         if not super().parse_request():
             return False
-        port = self.server.server_port  # type: ignore[attr-defined]
+        port = urlsplit(self._documents["/.well-known/openid-configuration"]["issuer"]).port
         if self.headers.get("Host") in (f"127.0.0.1:{port}", f"localhost:{port}"):
             return True
         self.send_error(403, "Another Host")
@@ -167,34 +164,33 @@ class _Documents(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
-        document = self.server.documents.get(url.path)  # type: ignore[attr-defined]
         if url.path != "/authorize":
-            return self._send(200 if document else 404, "application/json", document or b"")
+            document = self._documents.get(url.path)
+            return self._send(200 if document else 404, "application/json", json.dumps(document))
         try:
-            page = self.server.sign_in.page(dict(parse_qsl(url.query)))  # type: ignore[attr-defined]
+            return self._send(200, "text/html", self._sign_in.page(dict(parse_qsl(url.query))))
         except ValueError as wrong:
-            return self._send(400, "text/plain", str(wrong).encode())
-        return self._send(200, "text/html", page.encode())
+            return self._send(400, "text/plain", str(wrong))
 
     def do_POST(self) -> None:
         form = dict(parse_qsl(self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()))
         try:
-            answer, status = self.server.sign_in.token(form), 200  # type: ignore[attr-defined]
+            answer, status = self._sign_in.token(form), 200
         except ValueError as wrong:
             answer, status = {"error": str(wrong)}, 400
-        self._send(status, "application/json", json.dumps(answer).encode())
+        self._send(status, "application/json", json.dumps(answer))
 
-    def _send(self, status: int, content_type: str, body: bytes) -> None:
+    def _send(self, status: int, content_type: str, body: str) -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(body.encode())))
         self.send_header("Content-Security-Policy", "frame-ancestors 'none'")
         if self.command == "POST":
             # Any page may exchange a code: it needs the verifier, which only the page that began has. None may read the
             # codes of all three people.
             self.send_header("Access-Control-Allow-Origin", "*")
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(body.encode())
 
     def log_message(self, format: str, *args: object) -> None:
         pass

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 _STOP_SECONDS = 10
@@ -66,59 +66,30 @@ def running(
     Raises:
         StartupError: the program is missing, or was installed in another folder.
     """
-    output = log.open("w") if log else None
-    try:
-        process = _start(command, env, output, cwd)
+    with ExitStack() as parts:
+        output = parts.enter_context(log.open("w")) if log else None
         try:
-            with _session_ends_with_us(process.pid):
-                yield process
-        finally:
-            _end(process)
-    finally:
-        if output:
-            output.close()
-
-
-def _start(command: Sequence[str], env: Mapping[str, str], output: object, cwd: Path) -> "subprocess.Popen[str]":
-    try:
-        return subprocess.Popen(  # type: ignore[call-overload, no-any-return]  # An open file, or none.
-            command,
-            env=dict(env),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=output or subprocess.PIPE,
-            stderr=subprocess.STDOUT if output else subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-    except (FileNotFoundError, PermissionError):
-        raise StartupError(f"{command[0]} does not run here: run `make install`") from None
-
-
-@contextmanager
-def _session_ends_with_us(leader: int) -> Iterator[None]:
-    """Even if we are killed without a chance to tidy up, a watcher ends the session of the process.
-
-    The kernel closes our end of the watcher's pipe, whatever we die of. (PR_SET_PDEATHSIG would reach the leader only:
-    pip went on after the `sam build` that had started it.)
-    """
-    theirs, ours = os.pipe()
-    try:
-        watcher = subprocess.Popen(
-            ["sh", "-c", _END_SESSION_AFTER_US, str(leader)],
-            stdin=theirs,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    finally:
-        os.close(theirs)
-    try:
-        yield
-    finally:
-        watcher.kill()
-        watcher.wait()
-        os.close(ours)
+            process = subprocess.Popen(
+                command,
+                env=dict(env),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output or subprocess.PIPE,
+                stderr=subprocess.STDOUT if output else subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+        except (FileNotFoundError, PermissionError):
+            raise StartupError(f"{command[0]} does not run here: run `make install`") from None
+        parts.callback(_end, process)
+        # The kernel closes our end of the watcher's pipe, whatever we die of. (PR_SET_PDEATHSIG would reach the leader
+        # only: pip went on after the `sam build` that had started it.)
+        watch = ["sh", "-c", _END_SESSION_AFTER_US, str(process.pid)]
+        nowhere = subprocess.DEVNULL
+        watcher = subprocess.Popen(watch, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True)
+        parts.callback(watcher.communicate)
+        parts.callback(watcher.kill)
+        yield process
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

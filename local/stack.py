@@ -69,26 +69,29 @@ class Stack:
         return json.dumps(asdict(self), indent=2) + "\n"
 
 
+_LOGICAL_IDS = {
+    "payments_queue_url": "PaymentsQueue",
+    "payments_dlq_url": "PaymentsDlq",
+    "order_events_topic_arn": "OrderEventsTopic",
+    "refunds_queue_url": "RefundsQueue",
+    "refunds_dlq_url": "RefundsDlq",
+    "order_updates_queue_url": "OrderUpdatesQueue",
+    "order_updates_dlq_url": "OrderUpdatesDlq",
+    "orders_table": "OrdersTable",
+    "charges_table": "PaymentsTable",
+    "stripe_secret_id": "StripeSecret",
+    "stripe_webhook_secret_id": "StripeWebhookSecret",
+    "reconcile_function": "ReconcileFunction",
+    "republish_function": "RepublishFunction",
+}
+
+
 def resources_of(cloudformation: Any, stack_name: str) -> dict[str, str]:
     """The fields of a Stack that are physical ids of its resources."""
     pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack_name)
     found = [each for page in pages for each in page["StackResourceSummaries"]]
     physical_ids = {each["LogicalResourceId"]: each["PhysicalResourceId"] for each in found}
-    return {
-        "payments_queue_url": physical_ids["PaymentsQueue"],
-        "payments_dlq_url": physical_ids["PaymentsDlq"],
-        "order_events_topic_arn": physical_ids["OrderEventsTopic"],
-        "refunds_queue_url": physical_ids["RefundsQueue"],
-        "refunds_dlq_url": physical_ids["RefundsDlq"],
-        "order_updates_queue_url": physical_ids["OrderUpdatesQueue"],
-        "order_updates_dlq_url": physical_ids["OrderUpdatesDlq"],
-        "orders_table": physical_ids["OrdersTable"],
-        "charges_table": physical_ids["PaymentsTable"],
-        "stripe_secret_id": physical_ids["StripeSecret"],
-        "stripe_webhook_secret_id": physical_ids["StripeWebhookSecret"],
-        "reconcile_function": physical_ids["ReconcileFunction"],
-        "republish_function": physical_ids["RepublishFunction"],
-    }
+    return {field: physical_ids[logical_id] for field, logical_id in _LOGICAL_IDS.items()}
 
 
 @contextmanager
@@ -191,7 +194,6 @@ def running_stack(
             "scope": "openid",
             **({"console": console_url} if console_url else {}),
         }
-        page_url = parts.enter_context(running_page(page_server, page))
         yield Stack(
             stack_name=STACK_NAME,
             aws_endpoint_url=emulator.endpoint_url,
@@ -201,7 +203,7 @@ def running_stack(
             jwt_key_file=str(issuer.key_file),
             **resources,
             stripe_api_base=stripe.api_base,
-            page_url=page_url,
+            page_url=parts.enter_context(running_page(page_server, page)),
             aws_log=str(emulator.log),
             console_url=console_url,
         )

@@ -31,33 +31,29 @@ class Stopped(BaseException):
     """
 
 
-def stop_on_signals() -> None:
-    """From now on SIGINT, SIGTERM and SIGHUP raise Stopped, so that everything that was started is ended in order.
-
-    SIGHUP stays ignored where it is: `nohup` means it.
-    """
-
-    def stop(*_: object) -> None:
-        # A second signal while tidying up would leave things behind.
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-        with suppress(OSError):
-            os.write(sys.stderr.fileno(), b"\nstopping ...\n")  # At once: print may be what was interrupted.
-        raise Stopped
-
+def _stop(*_: object) -> None:
+    # A second signal while tidying up would leave things behind.
     for each in _SIGNALS:
-        if each is not signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN:
-            signal.signal(each, stop)
+        signal.signal(each, signal.SIG_IGN)
+    with suppress(OSError):
+        os.write(sys.stderr.fileno(), b"\nstopping ...\n")  # Immediately: print may be what was interrupted.
+    raise Stopped
 
 
-def run_in_terminal(program: Callable[[Console], int], *, soft_wrap: bool = False) -> int:
-    """Run a program until it ends, is stopped or cannot go on.
+def run_in_terminal(program: Callable[[Console], int]) -> int:
+    """Run a program until it ends, is stopped or cannot go on. From now on signals raise Stopped, so that everything
+    that was started is ended in order; SIGHUP stays ignored where it is, since `nohup` means it.
 
     Returns:
         The exit code: the program's own, STOPPED or NOT_STARTED.
     """
-    console = _console(soft_wrap)
-    stop_on_signals()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # A question mark for what the terminal's encoding lacks.
+    console = Console()
+    for each in _SIGNALS:
+        if each is not signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN:
+            signal.signal(each, _stop)
     try:
         return program(console)
     except Stopped:
@@ -66,11 +62,11 @@ def run_in_terminal(program: Callable[[Console], int], *, soft_wrap: bool = Fals
             console.print("stopped")
         return STOPPED
     except (StartupError, BotoCoreError, OSError) as reason:
-        console.print(f"not started: {explain(reason)}", style="red", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"not started: {_explain(reason)}", style="red", markup=False, highlight=False, soft_wrap=True)
         return NOT_STARTED
 
 
-def explain(reason: Exception) -> str:
+def _explain(reason: Exception) -> str:
     """Why it did not start, and what to do."""
     match reason:
         case StartupError():
@@ -83,11 +79,3 @@ def explain(reason: Exception) -> str:
             return f"{name or 'the work folder'}: {text}"
         case _:
             return repr(reason)
-
-
-def _console(soft_wrap: bool) -> Console:
-    """A console that shows a question mark where the terminal's encoding lacks a character."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-    return Console(soft_wrap=soft_wrap)

@@ -10,7 +10,7 @@ import * as words from "./words.js";
 const ADDRESS = /^https?:\/\/[^/]+(\/.*[^/])?$/;
 const ADDRESSES = { api: ADDRESS, stripe_js: ADDRESS, authorize_url: ADDRESS, token_url: ADDRESS };
 const CONFIG = { ...ADDRESSES, currency: /^[A-Z]{3}$/, publishable_key: /^pk_/, client_id: /./, scope: /./ };
-const QUANTITY_MAX = 99; // Of one product, for customers. The API takes 10,000.
+const QUANTITIES = [...Array(21).keys()]; // Of one product, for customers. The API takes 10,000.
 
 let config;
 let shown = 0; // Grows with each screen: what belongs to an earlier one stops.
@@ -96,7 +96,7 @@ function productCard(sku, unitAmount, field = null) {
     field ? el("label", { class: "name", for: field.id }, name) : el("span", { class: "name" }, name),
     el("p", { class: "small" }, about),
     unitAmount ? el("p", { class: "price" }, money(unitAmount, config.currency)) : "",
-    ...(field?.elements ?? [])));
+    field ?? ""));
 }
 
 /** The cards that Stripe's test mode takes. A shop with live keys shows none. */
@@ -117,7 +117,7 @@ async function basketScreen(screen) {
   if (!offered.length) throw new Error(words.nothingSold(currency));
   const customer = customerId();
   const fields = offered.map(({ sku }) => quantityField(sku, async (quantity) => {
-    if (quantity !== null) putInBasket(customer, sku, quantity);
+    putInBasket(customer, sku, quantity);
     await refresh();
   }));
   const cards = offered.map(({ sku, unit_amount }, at) => productCard(sku, unit_amount, fields[at]));
@@ -134,16 +134,14 @@ async function basketScreen(screen) {
   async function refresh() {
     const basket = basketOf(customer);
     const quantities = offered.map((each) => ({ ...each, quantity: basket.get(each.sku) ?? 0 }));
-    fields.forEach(({ draw }, at) => draw(quantities[at].quantity));
+    quantities.forEach(({ quantity }, at) => (fields[at].value = quantity));
     const chosen = quantities.filter(({ quantity }) => quantity > 0);
     const items = chosen.map(({ sku, quantity }) => ({ sku, quantity }));
     const amount = chosen.reduce((sum, { quantity, unit_amount }) => sum + unit_amount * quantity, 0);
-    const isWrong = fields.some((field) => field.isWrong());
-    total.textContent = amount && !isWrong ? words.total(money(amount, currency)) : "";
-    bought = replaced(bought, linesOf(isWrong ? [] : chosen, currency));
+    total.textContent = amount ? words.total(money(amount, currency)) : "";
+    bought = replaced(bought, linesOf(chosen, currency));
     // For this basket alone: what an earlier one still shows goes to a place that is gone.
     place = replaced(place, el("div", {}));
-    if (isWrong) return place.append(words.CORRECT_FIRST);
     await payForm(place, items, amount, { askForCard, refresh });
   }
 }
@@ -163,33 +161,11 @@ function linesOf(items, currency) {
   return el("ul", { class: "lines" }, ...lines);
 }
 
-/** A product's quantity: a field between two buttons. `changed` is told a valid quantity, or null. */
+/** A product's quantity. */
 function quantityField(sku, changed) {
-  const { name } = words.product(sku);
-  const [id, wrong] = [`quantity-${sku}`, el("p", { class: "wrong", role: "alert" })];
-  const input = el("input", { id, type: "number", min: 0, max: QUANTITY_MAX, value: 0, placeholder: 0 });
-  const isWrong = () => !input.validity.valid;
-  const step = (by, sign, label) => {
-    const stepper = el("button", { type: "button", class: "quiet", "aria-label": label }, sign);
-    // Not by `on`: a button that is disabled meanwhile would lose the keyboard's focus.
-    stepper.addEventListener("click", () => {
-      input.value = String(Number(input.value) + by);
-      input.dispatchEvent(new Event("input"));
-    });
-    return stepper;
-  };
-  const [less, more] = [step(-1, "−", words.oneLess(name)), step(1, "+", words.oneMore(name))];
-  on(input, "input", () => changed(isWrong() ? null : Number(input.value)));
-  return { id, elements: [el("div", { class: "quantity" }, less, input, more), wrong], isWrong, draw };
-
-  /** Show the basket's quantity, or what is wrong with the one that is typed. */
-  function draw(quantity) {
-    if (!isWrong() && Number(input.value) !== quantity) input.value = quantity;
-    wrong.textContent = isWrong() ? words.outOfRange(QUANTITY_MAX) : "";
-    input.setAttribute("aria-invalid", String(isWrong()));
-    less.disabled = Number(input.value) <= 0;
-    more.disabled = Number(input.value) >= QUANTITY_MAX;
-  }
+  const options = QUANTITIES.map((count) => el("option", { value: count }, String(count)));
+  const field = el("select", { id: `quantity-${sku}` }, ...options);
+  return on(field, "change", () => changed(Number(field.value)));
 }
 
 /** What can be done with this basket. Its key is made before the button is there; an open order is settled first. */
@@ -209,21 +185,18 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
     );
   }
   const label = words.pay(money(amount, currency));
-  const agreed = order.refused?.type === "amount-differs" && order.bodies.at(-1).payment_method;
+  const agreed = order.refused?.type === "amount-differs" && order.body.payment_method;
   if (agreed) return place.append(button(label, () => send(order, () => agreed)));
   await askForCard(place, amount, label, (paymentMethod) => send(order, paymentMethod));
 
   async function send(record, paymentMethod = null) {
-    const body = { currency, items, amount };
-    const make = paymentMethod && (async () => ({ ...body, payment_method: await paymentMethod() }));
-    const post = (body, key) => request(config, "POST", "/orders", { body, key });
     try {
-      const { order_id } = await sendOnce(record, make, post, check);
+      const { order_id } = await post(record, "/orders", { currency, items, amount }, paymentMethod, check);
       // Another customer may have signed in meanwhile.
       if (customerId() === customer) location.hash = `#/orders/${order_id}`;
     } catch (error) {
       if (error.type === "amount-differs") return route({ said: words.PRICE_CHANGED });
-      if (openOrder(customer) || !isInBasket()) await refresh();
+      await refresh(); // Another tab may have changed the basket, or the order is open now.
       throw error;
     }
   }
@@ -231,18 +204,21 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
   /** Only what is still in the basket, and was seen at this amount, is ordered: another tab may have ordered it. */
   function check() {
     if (openOrder(customer)) throw new Error(words.SETTLE_FIRST);
-    if (!isInBasket() || !place.isConnected) throw new Error(words.BASKET_CHANGED);
-  }
-
-  function isInBasket() {
     const basket = basketOf(customer);
-    return items.every(({ sku, quantity }) => (basket.get(sku) ?? 0) >= quantity);
+    const isInBasket = items.every(({ sku, quantity }) => (basket.get(sku) ?? 0) >= quantity);
+    if (!isInBasket || !place.isConnected) throw new Error(words.BASKET_CHANGED);
   }
 }
 
+/** Send the record's open request again, or this body with a payment method of the card that is typed. */
+function post(record, path, body, paymentMethod, check) {
+  const make = paymentMethod && (async () => ({ ...body, payment_method: await paymentMethod() }));
+  return sendOnce(record, make, (sent, key) => request(config, "POST", path, { body: sent, key }), check);
+}
+
 /** The answer to a request got lost: only the same request again says what became of it. */
-function unanswered({ bodies }, send) {
-  const { items, amount, currency } = bodies.at(-1);
+function unanswered({ body }, send) {
+  const { items, amount, currency } = body;
   const lines = items?.map(({ sku, quantity }) => words.line(quantity, words.product(sku).name)).join(", ");
   const said = items ? words.lostOrder(lines, money(amount, currency)) : words.LOST_CARD;
   return el("section", { id: "unanswered" }, el("p", {}, said), button(words.SEND_AGAIN, send));
@@ -285,23 +261,27 @@ function cardForm(currency) {
 // ---- an order
 
 async function orderScreen(orderId, screen) {
-  let pause = 0.5; // Seconds.
   let drawn;
   let isAsked = false;
-  while (screen === shown) {
+  for (let pause = 0.5; screen === shown; pause = Math.min(pause * 1.5, 5)) {
     try {
       const order = await once(config, "GET", `/orders/${encodeURIComponent(orderId)}`);
-      if (order.status === "REQUIRES_ACTION" && !isAsked && !confirmed.has(orderId)) {
-        isAsked = await paymentOf(orderId, once).then(() => true, (error) => !(error instanceof NoAnswer));
-      }
       if (screen !== shown) return;
+      // The API shows the staff any order, and names its customer.
+      if ((order.customer_id ?? customerId()) !== customerId()) throw new Refused(404, { type: "not-found" });
       const isOver = !["PENDING", "REQUIRES_ACTION", "CANCELING"].includes(order.status);
       const state = JSON.stringify([order, confirmed.has(orderId)]);
-      const isNew = state !== drawn;
-      if (isOver || (isNew && drawn !== undefined)) notice("");
-      if (isNew) drawOrder(order);
-      if (isOver) return;
+      if (state !== drawn) {
+        if (isOver || drawn !== undefined) notice("");
+        drawOrder(order);
+      }
       drawn = state;
+      if (isOver) return;
+      if (order.status === "REQUIRES_ACTION" && !isAsked && !confirmed.has(orderId)) {
+        // Once it is drawn: Stripe may take seconds.
+        isAsked = await paymentOf(orderId, once).then(() => true, (error) => !(error instanceof NoAnswer));
+        if (confirmed.has(orderId)) continue;
+      }
     } catch (error) {
       if (screen !== shown) return;
       if (!(error instanceof NoAnswer)) throw error;
@@ -309,7 +289,6 @@ async function orderScreen(orderId, screen) {
       drawn = null; // The next answer is drawn, and clears the notice.
     }
     await seconds(pause);
-    pause = Math.min(pause * 1.5, 5);
   }
 }
 
@@ -324,21 +303,19 @@ async function paymentOf(orderId, send = request) {
 }
 
 function drawOrder(order) {
-  const { order_id, status, cancel_reason, amount, currency, amount_refunded, customer_id = customerId() } = order;
-  const isOwn = customer_id === customerId(); // The API names the customer to the staff alone.
+  const { order_id, status, cancel_reason, amount, currency, amount_refunded } = order;
   const actions = el("section", { id: "actions", class: status === "PAYMENT_DECLINED" ? "panel" : "" });
   const cancel = () => request(config, "POST", `/orders/${order_id}/cancel`).then(() => route());
   const isBooked = status === "REQUIRES_ACTION" && confirmed.has(order_id);
-  const canCancel = isOwn && ["PENDING", "REQUIRES_ACTION", "PAYMENT_DECLINED"].includes(status) && !isBooked;
-  const [short, sentence] = words.STATUS[status] ?? [status, status];
-  const said = isBooked ? words.BOOKING : (words.CANCEL_REASON[cancel_reason] ?? sentence);
-  const isForCard = isOwn && status === "PAYMENT_DECLINED";
-  show(isOwn ? words.order(money(amount, currency)) : words.orderOf(customer_id, money(amount, currency)),
+  const canCancel = ["PENDING", "REQUIRES_ACTION", "PAYMENT_DECLINED"].includes(status) && !isBooked;
+  const said = isBooked ? words.BOOKING : (words.CANCEL_REASON[cancel_reason] ?? words.STATUS[status]?.[1] ?? status);
+  const isForCard = status === "PAYMENT_DECLINED";
+  show(words.order(money(amount, currency)),
     el("div", { class: "columns" },
       el("div", {},
-        el("p", { id: "status", class: `status ${isBooked ? "PENDING" : status}`, "data-status": status }, isOwn ? said : short),
-        el("p", { id: "decline" }, (status === "PAYMENT_DECLINED" && order.attempts.at(-1).message) || ""),
-        isOwn ? actions : el("p", {}, words.AS_STAFF),
+        el("p", { id: "status", class: `status ${isBooked ? "PENDING" : status}`, "data-status": status }, said),
+        el("p", { id: "decline" }, (isForCard && order.attempts.at(-1).message) || ""),
+        actions,
         canCancel ? button(words.CANCEL, cancel, "quiet") : "",
         el("p", {}, el("a", { href: "#/" }, words.BACK))),
       el("div", {},
@@ -350,8 +327,6 @@ function drawOrder(order) {
           el("p", { class: "small" }, words.placed(when(order.placed_at), order_id))),
         isForCard ? testCards() : "")));
   if (isForCard) anotherCard(actions, order).catch(failed);
-  // Once it is CANCELED, never before: until then the bank's answer may still pay this order.
-  if (cancel_reason === "expired") actions.append(button(words.ORDER_AGAIN, () => orderAgain(order)));
   if (status === "REQUIRES_ACTION" && !isBooked) actions.append(button(words.CONFIRM, () => confirmWithBank(order_id)));
 }
 
@@ -361,16 +336,6 @@ async function confirmWithBank(orderId) {
   const { stripe_status } = await paymentOf(orderId);
   const said = stripe_status === "requires_action" ? words.NOT_CONFIRMED : words.WAITING_FOR_BANK;
   await route({ said: confirmed.has(orderId) ? "" : said });
-}
-
-/** Fill the basket with what was ordered. This order has ended, and the customer wants another: so the next key is new. */
-async function orderAgain({ order_id, items, currency }) {
-  const customer = customerId();
-  const lines = items.map(({ sku, quantity }) => ({ sku, quantity }));
-  const record = await remember(customer, "order", { items: lines, currency });
-  if (record.answer?.order_id === order_id) await forget(record);
-  for (const { sku, quantity } of lines) putInBasket(customer, sku, quantity);
-  location.hash = "#/";
 }
 
 /** After a decline: another card, under a key of its own, for the same order. */
@@ -383,10 +348,8 @@ async function anotherCard(actions, order) {
   await cardForm(order.currency)(place, order.amount, label, send);
 
   async function send(paymentMethod = null) {
-    const make = paymentMethod && (async () => ({ payment_method: await paymentMethod() }));
-    const post = (body, key) => request(config, "POST", `/orders/${order.order_id}/payments`, { body, key });
     try {
-      await sendOnce(attempt, make, post);
+      await post(attempt, `/orders/${order.order_id}/payments`, {}, paymentMethod);
     } catch (error) {
       if (error instanceof NoAnswer) await anotherCard(actions, order);
       if (error.type !== "not-declined") throw error; // Else another tab was first: the order says what it did.

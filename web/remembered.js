@@ -2,12 +2,12 @@
 //
 // localStorage, which all tabs share, has one record for each basket of a customer:
 //   key      the Idempotency-Key: made before the customer can click, and kept whatever happens to a request
-//   bodies   what was sent under it, the newest last; each is stored before it is sent
+//   body     what was sent under it last; it is stored before it is sent
 //   answer   the API's 202 with the order's id
-//   refused  the API's refusal of the newest body: nothing was stored for it
+//   refused  the API's refusal of the body: nothing was stored for it
 //
-// A record with bodies and neither answer nor refusal is open: the order may exist. It is settled by sending the newest
-// body again, as it was. A basket's key changes only after an answer, when the customer wants the same once more. So a
+// A record with a body and neither answer nor refusal is open: the order may exist. It is settled by sending the body
+// again, as it was. A basket's key changes only after an answer, when the customer wants the same once more. So a
 // request that was believed lost can never become a second order, even if the price or the card has changed since.
 //
 // All tabs share the customer's basket as well. What an order has bought leaves it in the moment in which the answer is
@@ -18,7 +18,7 @@ import * as words from "./words.js";
 
 const KEPT_DAYS = 300; // The API forgets a key after more than a year (docs/guides/api.md).
 
-/** @typedef {{ name: string, customer?: string, key: string, bodies: any[], at: number }} Sent */
+/** @typedef {{ name: string, customer?: string, key: string, body: any, at: number }} Sent */
 /** @typedef {Sent & { answer?: any, refused?: any }} Remembered */
 
 /**
@@ -28,7 +28,7 @@ const KEPT_DAYS = 300; // The API forgets a key after more than a year (docs/gui
  */
 export async function remember(customer, kind, what) {
   const name = prefix(customer, kind) + JSON.stringify(what);
-  const made = { name, customer, key: crypto.randomUUID(), bodies: [], at: Date.now() };
+  const made = { name, customer, key: crypto.randomUUID(), body: null, at: Date.now() };
   return navigator.locks.request(name, () => read(name) ?? write(made));
 }
 
@@ -43,8 +43,8 @@ export function putInBasket(customer, sku, quantity) {
 }
 
 /** Whether a request was sent, and what became of it is unknown. @param {Remembered} record */
-export function isOpen({ bodies, answer, refused }) {
-  return bodies.length > 0 && !answer && !refused;
+export function isOpen({ body, answer, refused }) {
+  return body != null && !answer && !refused;
 }
 
 /** An open order of the customer, whatever is in the basket now. @returns {Remembered | undefined} */
@@ -73,12 +73,12 @@ export async function sendOnce({ name, key }, make, send, check = () => {}) {
     if (record?.key !== key || (!body && !isOpen(record))) throw new Error(words.OTHER_TAB);
     if (!isOpen(record)) {
       check();
-      record.bodies.push(body);
+      record.body = body;
       delete record.refused;
       write(record);
     }
     try {
-      record.answer = await sendNewest(record, send);
+      record.answer = await send(record.body, key);
       return record.answer;
     } catch (error) {
       // An expired sign-in (401) refuses nothing: an earlier try may have been executed before it expired.
@@ -95,24 +95,10 @@ export async function sendOnce({ name, key }, make, send, check = () => {}) {
   });
 }
 
-/** The newest body; if the API has this key with another body, an earlier request was executed after all: that one. */
-async function sendNewest({ key, bodies }, send) {
-  let reused;
-  for (const body of bodies.toReversed()) {
-    try {
-      return await send(body, key);
-    } catch (error) {
-      if (error.type !== "idempotency-key-reused") throw error;
-      reused = error;
-    }
-  }
-  throw reused;
-}
-
 /** Take what was ordered out of the basket, and leave what another tab has added. An attempt has no items. */
-function takeOut({ customer, bodies }) {
+function takeOut({ customer, body }) {
   const basket = basketOf(customer);
-  for (const { sku, quantity } of bodies.at(-1).items ?? []) {
+  for (const { sku, quantity } of body.items ?? []) {
     putInBasket(customer, sku, (basket.get(sku) ?? 0) - quantity);
   }
 }

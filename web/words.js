@@ -40,18 +40,12 @@ export const BACK = "Back to the shop";
 export const CHOOSE = "Choose something.";
 export const total = (amount) => `Total ${amount}`;
 export const line = (quantity, name) => `${quantity} × ${name}`;
-export const oneLess = (name) => `One less: ${name}`;
-export const oneMore = (name) => `One more: ${name}`;
-export const outOfRange = (most) => `Order a whole number from 0 to ${most}.`;
-export const CORRECT_FIRST = "Correct the quantity, then you can pay.";
 export const pay = (amount) => `Pay ${amount}`;
 export const payWithThisCard = (amount) => `Pay ${amount} with this card`;
 export const ORDERS = "Your orders";
 export const NO_ORDERS = "You have not ordered anything yet.";
 export const OLDER_ORDERS = "Older orders";
 export const order = (amount) => `Your order of ${amount}`;
-export const orderOf = (customer, amount) => `Order of ${customer} for ${amount}`;
-export const AS_STAFF = "You see this order as staff. Only its customer can pay or cancel it here.";
 export const BOUGHT = "What was ordered";
 export const refunded = (amount) => `${amount} has been refunded.`;
 export const placed = (date, orderId) => `Ordered ${date}\nOrder number ${orderId}`;
@@ -76,7 +70,6 @@ export const CANCEL_REASON = {
   expired: "The payment was not confirmed in time, so the order is canceled. Nothing was charged.",
   not_chargeable: "This amount cannot be charged, so the order is canceled. Nothing was charged.",
 };
-export const ORDER_AGAIN = "Order again";
 
 // ---- an order that was sent before
 

@@ -48,7 +48,7 @@ def event_of(function: str, sample: str) -> str:
 
 
 def test_every_sample_event_is_fed() -> None:
-    """None in events/ is left out, for any function of the template."""
+    """None in events/ is left out."""
     samples = {path.name: {event.stem for event in path.glob("*.json")} for path in (PROJECT / "events").iterdir()}
     assert samples == {function: set(expected) for function, expected in SAMPLES.items()}
 

@@ -1,6 +1,6 @@
 """A customer in a real browser, on a deployed stack; skipped without a Chromium, which in CI has to be there."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Browser
@@ -32,3 +32,19 @@ def customer(stack: Stack, browser: Browser) -> Iterator[Customer]:
 def shop(stack: Stack) -> DeployedShop:
     """The same customer's orders through the API, and Stripe's ledger."""
     return DeployedShop(stack, "alice")
+
+
+@pytest.fixture
+def new_charges(shop: DeployedShop) -> Callable[[], dict[str, list[int]]]:
+    """The orders that the customer has placed since the test began, each with the amounts that it was charged."""
+
+    def orders() -> list[str]:
+        rows = shop.stack.aws.client("dynamodb").scan(TableName=shop.stack.orders_table)["Items"]
+        return [row["order_id"]["S"] for row in rows if row["customer_id"]["S"] == "alice"]
+
+    before = orders()
+    return lambda: {
+        order_id: [charge.amount_minor for charge in shop.charges(order_id)]
+        for order_id in orders()
+        if order_id not in before
+    }

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from local.stack import Stack
-from onecharge.orders.schema import StoredOrder
 from tests.support.deployed_shop import THREE_D_SECURE_CARD, DeployedShop, eventually
 from tests.support.harness import PROJECT
+from tests.support.ops_command import Operator
 from tests.support.stacks import own_stack
 
 COPY, HERE, DEPLOY, LOG, MAILS, _ON_AWS = re.findall(
@@ -24,9 +24,9 @@ class Reader:
 
     def __init__(self, stack: Stack, folder: Path) -> None:
         self.checkout = folder / "checkout"
-        self.stack_json = self.checkout / ".local/stack.json"
-        self.stack_json.parent.mkdir(parents=True)
-        self.stack_json.write_text(stack.as_json())
+        stack_json = self.checkout / ".local/stack.json"
+        stack_json.parent.mkdir(parents=True)
+        stack_json.write_text(stack.as_json())
         for name in (".venv", "docs"):
             (self.checkout / name).symlink_to(PROJECT / name)
 
@@ -51,15 +51,11 @@ def reader(stack: Stack, tmp_path: Path) -> Iterator[Reader]:
 
 
 @own_stack
-@pytest.mark.nightly
-def test_the_guide_works_as_it_is_written(reader: Reader, stack: Stack, shop: DeployedShop) -> None:
+def test_the_guide_works_as_it_is_written(reader: Reader, stack: Stack, shop: DeployedShop, operator: Operator) -> None:
     """A paid order has two events and is shipped once; a customer who does not confirm gets a mail with the link."""
     alice = DeployedShop(stack, customer="alice")
     paid, waiting = shop.placed("pm_card_visa", "PAID"), alice.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
-    table, key = stack.aws.client("dynamodb"), {"order_id": {"S": paid}}
-    table.delete_item(TableName=stack.charges_table, Key=key)
-    order = StoredOrder.from_item(table.get_item(TableName=stack.orders_table, Key=key)["Item"])
-    shop.deliver(order.placed_event().model_dump_json(exclude_none=True))
+    operator.run("publish", paid, "--yes")
 
     def logged() -> list[str]:
         return re.findall(rf'"message": "(\w+)",\s+"order_id": "{paid}"', reader.run(HERE, LOG))

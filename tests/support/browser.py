@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ from tests.support.deployed_shop import PATIENCE_SECONDS
 VISA = "4242424242424242"
 DECLINED = "4000000000000002"
 THREE_D_SECURE = "4000000000003220"
-AXE = PROJECT / ".venv/opt/browser/node_modules/axe-core/axe.min.js"
 _UNPACKED = PROJECT / ".venv/opt/browser"
 """What `make test` unpacks where there is no Chromium: the program, and the libraries and fonts that it needs."""
+AXE = _UNPACKED / "node_modules/axe-core/axe.min.js"
 _OPTIONS = (
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
     # Stripe.js comes from the stand-in: a request to any other host is a mistake, and fails.
@@ -66,72 +67,68 @@ def browser_of_a_test() -> Iterator[Browser]:
 
 
 class Customer:
-    """Somebody who uses the page: what they see, and what they click."""
+    """Somebody who uses the page: what they see, and what they click. `page` is the tab that they look at."""
 
     def __init__(self, browser: Browser, stack: Stack, name: str = "alice") -> None:
         self.stack, self.name = stack, name
         self.context = browser.new_context()
         self.context.set_default_timeout(PATIENCE_SECONDS * 1000)
         self.context.clock.install()
-        self.page = self.context.new_page()
         self.errors: list[str] = []
-        self._watch(self.page)
+        self.page = self.new_tab()
 
-    def _watch(self, page: Page) -> None:
+    def second_tab(self) -> "Customer":
+        """The same customer in another tab of the same browser, signed in there."""
+        other = copy(self)
+        other.page = self.new_tab()
+        other.sign_in()
+        return other
+
+    def new_tab(self) -> Page:
+        page = self.context.new_page()
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", lambda line: self.errors.append(line.text) if "Content Security" in line.text else None)
+        return page
 
-    def sign_in(self, page: Page | None = None) -> None:
-        """By the issuer's page, as everybody does."""
-        tab = page or self.page
-        tab.goto(self.stack.page_url)
-        tab.get_by_role("button", name="Sign in").click()
-        tab.get_by_role("link", name=self.name).click()
-        tab.get_by_role("heading", name="Your basket").wait_for()
+    def press(self, name: str | re.Pattern[str]) -> None:
+        """Press the button or follow the link of this name."""
+        self.page.get_by_role("button", name=name).or_(self.page.get_by_role("link", name=name)).click()
 
-    def sign_in_again(self, name: str = "alice") -> None:
-        """As somebody, in the same tab."""
-        self.page.get_by_role("button", name="Sign in").click()
-        self.page.get_by_role("link", name=name).click()
+    def sign_in(self, name: str = "") -> None:
+        """By the issuer's page, as everybody does. A sign-in is for one tab."""
+        self.page.goto(self.stack.page_url)
+        self.press("Sign in")
+        self.page.get_by_role("link", name=name or self.name).click()
+        self.page.get_by_role("heading", name="Your basket").wait_for()
 
-    def second_tab(self) -> Page:
-        """Another tab of the same browser. A sign-in is for one tab."""
-        tab = self.context.new_page()
-        self._watch(tab)
-        self.sign_in(tab)
-        return tab
+    def choose(self, quantity: int, product: str = "Mug") -> None:
+        """Put so many of the product into the basket."""
+        self.page.get_by_label(product, exact=True).select_option(str(quantity))
 
-    def choose(self, mugs: int, page: Page | None = None) -> None:
-        """Put so many mugs into the basket, and nothing else."""
-        tab = page or self.page
-        tab.get_by_label("Mug", exact=True).fill(str(mugs))
-        tab.get_by_label("Mug", exact=True).press("Tab")
-
-    def in_basket(self, page: Page | None = None) -> list[str]:
+    def in_basket(self) -> list[str]:
         """The lines of the basket, without their amounts."""
-        return [line.split("\n")[0] for line in (page or self.page).locator(".lines li").all_inner_texts()]
+        return [line.split("\n")[0] for line in self.page.locator(".lines li").all_inner_texts()]
 
-    def type_card(self, number: str, page: Page | None = None, *, expiry: str = "12/34") -> None:
-        form = (page or self.page).frame_locator("#card iframe")
+    def type_card(self, number: str = VISA) -> None:
+        form = self.page.frame_locator("#card iframe")
         form.get_by_label("Card number").fill(number)
-        form.get_by_label("Expiry").fill(expiry)
+        form.get_by_label("Expiry").fill("12/34")
         form.get_by_label("CVC").fill("123")
 
     def pay(self, number: str = VISA, *, mugs: int = 2) -> None:
         """From the basket to the click."""
         self.choose(mugs)
         self.type_card(number)
-        self.page.get_by_role("button", name=re.compile("^Pay")).click()
+        self.press(re.compile("^Pay"))
 
-    def sees(self, status: str, page: Page | None = None) -> str:
+    def sees(self, status: str) -> str:
         """Wait until the page shows this status of the order; returns the order's id."""
-        tab = page or self.page
-        tab.locator(f"#status[data-status={status}]").wait_for()
-        return tab.url.rpartition("/")[2]
+        self.page.locator(f"#status[data-status={status}]").wait_for()
+        return self.page.url.rpartition("/")[2]
 
-    def is_told(self, text: str) -> None:
-        """Wait until the page says this. Its own pauses are over at once, since the browser's clock is set forward."""
-        said = self.page.get_by_text(text)
+    def reads(self, text: str) -> None:
+        """Wait until the page says this. Its own pauses end immediately: the browser's clock is set forward."""
+        said = self.page.get_by_text(text).first
 
         def see() -> bool:
             self.context.clock.fast_forward(1000)
@@ -141,7 +138,7 @@ class Customer:
 
     def challenge(self, answer: str) -> None:
         """Answer the bank's question: complete, fail or close."""
-        self.page.get_by_role("button", name="Confirm with your bank").click()
+        self.press("Confirm with your bank")
         self.page.frame_locator("dialog iframe").locator(f"#{answer}").click()
         self.page.locator("dialog").wait_for(state="detached")
 

@@ -116,6 +116,10 @@ class DeployedShop:
     def charges(self, order_id: str) -> list[LedgerCharge]:
         return self.stripe.ledger().charges_of(order_id)
 
+    def intents(self, order_id: str) -> list[Any]:
+        """The order's PaymentIntents, as Stripe has them."""
+        return [each for each in self.stripe.ledger().payment_intents if each["metadata"].get("order_id") == order_id]
+
     def stored_orders(self) -> int:
         return int(self.stack.aws.client("dynamodb").scan(TableName=self.stack.orders_table)["Count"])
 
@@ -137,11 +141,11 @@ class DeployedShop:
         assert self.decided_status(order_id) == status
         return order_id
 
-    def deliver(self, *bodies: str, group: str = "g", deduplication_id: str | None = None) -> None:
-        """Send messages to the payments queue, as a redrive does; group and deduplication id are for FIFO alone."""
+    def deliver(self, *bodies: str, group: str = "g") -> None:
+        """Send messages to the payments queue, as a redrive does; the group is for FIFO alone."""
         sqs, url = self.stack.aws.client("sqs"), self.stack.payments_queue_url
         for body in bodies:
-            fifo = {"MessageGroupId": group, "MessageDeduplicationId": deduplication_id or str(uuid4())}
+            fifo = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid4())}
             sqs.send_message(QueueUrl=url, MessageBody=body, **(fifo if url.endswith(".fifo") else {}))
 
     def log(self) -> str:

@@ -116,10 +116,5 @@ def functions_of(stack: Stack) -> dict[str, str]:
     }
 
 
-def physical_id(stack: Stack, logical_id: str) -> str:
-    """The name, URL or ARN of a resource of the stack."""
-    return stack.aws.physical_id(stack.stack_name, logical_id)
-
-
 def _listed(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)

@@ -5,7 +5,7 @@ import pytest
 STANDARD = "standard"
 FIFO = "fifo"
 OPERATED = "operated"
-"""The standard template once more, for the tests marked `own_stack`: two processes run half of the tests each."""
+"""The standard template once more, at night, for the tests marked `own_stack`."""
 
 STACKS = [STANDARD, pytest.param(FIFO, marks=pytest.mark.nightly)]
 """Those that a test marked `on_both` runs on. Of FIFO the template's tests and those of the consumer have to do."""

@@ -136,9 +136,9 @@ def test_an_alarm_on_jobs_has_the_longest_period_of_them() -> None:
     """A shorter one would miss runs that are not due yet."""
     seconds = {"rate(5 minutes)": 300, "rate(15 minutes)": 900}
     functions = [each["Properties"] for each in load_template()["Resources"].values() if "Properties" in each]
-    events = [event for each in functions for event in each.get("Events", {}).values() if event["Type"] == "Schedule"]
+    events = [event for each in functions for event in each.get("Events", {}).values() if event["Type"] == "ScheduleV2"]
     periods = {each.period for each in WATCHED if each.alarm == "JobsNotRun"}
-    assert periods == {max(seconds[event["Properties"]["Schedule"]] for event in events)}
+    assert periods == {max(seconds[event["Properties"]["ScheduleExpression"]] for event in events)}
 
 
 def test_every_metric_that_is_documented_is_counted() -> None:

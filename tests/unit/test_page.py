@@ -1,13 +1,12 @@
 """The customer's page on this machine: its configuration, and the headers that any host of it should send."""
 
 import re
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import pytest
 import requests
 
 from local.page import headers_for, running_page
+from onecharge.contract.money import CURRENCIES, as_money
 from tests.support.harness import PROJECT
 
 LOCAL = {
@@ -22,15 +21,7 @@ DEPLOYED = {
     "authorize_url": "https://shop.auth.eu-central-1.amazoncognito.com/oauth2/authorize",
     "token_url": "https://shop.auth.eu-central-1.amazoncognito.com/oauth2/token",
 }
-
-
-@pytest.fixture
-def page() -> Iterator[str]:
-    with (
-        ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server,
-        running_page(server, LOCAL) as url,
-    ):
-        yield url
+SOURCES = {path.name: path.read_text() for path in sorted((PROJECT / "web").glob("*.*"))}
 
 
 def policy(config: dict[str, str]) -> dict[str, list[str]]:
@@ -39,33 +30,27 @@ def policy(config: dict[str, str]) -> dict[str, list[str]]:
     return {name: sources for name, *sources in map(str.split, directives)}
 
 
-def test_every_file_has_the_headers(page: str) -> None:
-    """Also config.json, and what does not exist; and none says what the page is not."""
-    for path in ("", "app.js", "config.json", "nothing"):
-        answer = requests.get(page + path, timeout=60)
-        assert headers_for(LOCAL).items() <= dict(answer.headers).items(), path
-
-
-def test_the_configuration_is_served_as_json(page: str) -> None:
-    answer = requests.get(f"{page}config.json", timeout=60)
-    assert (answer.json(), answer.headers["Content-Type"]) == (LOCAL, "application/json")
-
-
-def test_the_price_list_is_served(page: str) -> None:
-    """The application's own, with which the page shows prices before anybody has signed in."""
-    prices = PROJECT / "functions/orders_api/prices.json"
-    assert requests.get(f"{page}prices.json", timeout=60).text == prices.read_text()
-
-
-def test_nothing_outside_the_page_is_served(page: str) -> None:
-    with requests.Session() as session:
-        request = requests.Request("GET", page).prepare()
-        request.url = f"{page}../README.md"
-        assert session.send(request, timeout=60).status_code == 404
+def test_the_page_is_served_with_its_headers() -> None:
+    """Its files, its configuration, the application's prices, what does not exist; and nothing outside the page."""
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server,
+        running_page(server, LOCAL) as page,
+        requests.Session() as session,
+    ):
+        for path in ("", "app.js", "config.json", "nothing"):
+            assert headers_for(LOCAL).items() <= dict(session.get(page + path, timeout=60).headers).items(), path
+        config = session.get(f"{page}config.json", timeout=60)
+        assert (config.json(), config.headers["Content-Type"]) == (LOCAL, "application/json")
+        prices = (PROJECT / "functions/orders_api/prices.json").read_text()
+        assert session.get(f"{page}prices.json", timeout=60).text == prices
+        outside = requests.Request("GET", page).prepare()
+        outside.url = f"{page}../README.md"
+        assert session.send(outside, timeout=60).status_code == 404
 
 
 def test_the_policy_allows_what_stripe_documents() -> None:
-    """Stripe.js and its frames from their own origins, its API, ours and the issuer; no inline script, no framing.
+    """Stripe.js and its frames from their own origins, its API, ours and the issuer; no inline script, no framing. On
+    this machine nothing but its own servers.
 
     Source: Stripe documentation, "Integration security guide", Content Security Policy.
     """
@@ -76,26 +61,31 @@ def test_the_policy_allows_what_stripe_documents() -> None:
     assert deployed["connect-src"] == ["'self'", DEPLOYED["api"], issuer, "https://api.stripe.com"]
     assert (deployed["default-src"], deployed["frame-ancestors"]) == (["'none'"], ["'none'"])
     assert "unsafe" not in str(deployed)
-
-
-def test_a_local_policy_allows_nothing_but_this_machine() -> None:
-    """A page that would ask anything else of Stripe is seen by the tests in a browser."""
-    sources = {source for sources in policy(LOCAL).values() for source in sources if source.startswith("http")}
-    assert sources == {f"http://127.0.0.1:{port}" for port in (1, 2, 3)}
+    here = {source for sources in policy(LOCAL).values() for source in sources if source.startswith("http")}
+    assert here == {f"http://127.0.0.1:{port}" for port in (1, 2, 3)}
 
 
 def test_the_page_never_confirms() -> None:
     """Only the server does, under the attempt's one key; and Stripe.js is never copied."""
-    source = "".join(path.read_text() for path in sorted((PROJECT / "web").rglob("*.*")))
+    source = "".join(SOURCES.values())
     assert not [name for name in ("confirmPayment", "confirmCardPayment", "innerHTML", "eval(") if name in source]
 
 
 def test_every_word_of_the_page_is_in_one_file() -> None:
     """A shop in another language is that file: no other module has a sentence, or a label, as a string."""
-    modules = [path for path in (PROJECT / "web").glob("*.js") if path.name != "words.js"]
-    assert modules
-    code = {path.name: re.sub(r"(?m)^ *(//|/?\*).*|// [A-Z].*", "", path.read_text()) for path in modules}
+    code = {name: text for name, text in SOURCES.items() if name.endswith(".js") and name != "words.js"}
+    code = {name: re.sub(r"(?m)^ *(//|/?\*).*|// [A-Z].*", "", text) for name, text in code.items()}
     assert {name: found for name in code if (found := re.findall(r"[\"`][A-Z][a-z']+ [a-z][^\"`]*", code[name]))} == {}
+
+
+def test_every_currency_is_shown_as_it_is_charged() -> None:
+    """The browser's number of decimals is not Stripe's for a dozen currencies: 2,500.00 HUF was shown as 250,000."""
+    digits = dict.fromkeys(CURRENCIES, 2)
+    for name, count in (("NO_DECIMALS", 0), ("THREE_DECIMALS", 3)):
+        [listed] = re.findall(rf'{name} = "(.*)"\.split', SOURCES["view.js"])
+        digits |= dict.fromkeys(listed.split(), count)
+    charged = {each: len(as_money(250_000, each).split()[0].partition(".")[2]) for each in CURRENCIES}
+    assert {each: digits[each] for each in CURRENCIES} == charged
 
 
 def test_the_guides_headers_are_those_of_the_local_server() -> None:

@@ -123,7 +123,9 @@ def test_republications_due_grow_one_by_one() -> None:
     due = [republications_due(seconds) for seconds in range(-1000, 3 * DAY_SECONDS)]
     assert {later - earlier for earlier, later in pairwise(due)} == {0, 1}
     events = load_template()["Resources"]["RepublishFunction"]["Properties"]["Events"]
-    assert [event["Properties"]["Schedule"] for event in events.values()] == [f"rate({EVERY_SECONDS // 60} minutes)"]
+    assert [event["Properties"]["ScheduleExpression"] for event in events.values()] == [
+        f"rate({EVERY_SECONDS // 60} minutes)"
+    ]
 
 
 STATES = [*(("orders", status) for status in OrderStatus), *(("refunds", state) for state in RefundState)]

@@ -1,7 +1,6 @@
 """template.yaml: which events reach which queue, and where what cannot be delivered goes."""
 
 import re
-from typing import Any
 
 import pytest
 
@@ -9,7 +8,13 @@ from onecharge.contract.events import EventType
 from ops.command_line import parser
 from tests.support.harness import load_intrinsics, load_template
 
-RESOURCES = load_template()["Resources"]
+TEMPLATE = load_template()
+RESOURCES = TEMPLATE["Resources"]
+
+
+def of_type(kind: str) -> dict[str, dict[str, object]]:
+    """The properties of the resources of this type."""
+    return {name: each["Properties"] for name, each in RESOURCES.items() if each["Type"] == f"AWS::{kind}"}
 
 
 def test_the_payments_queue_gets_orders_and_cancellations() -> None:
@@ -28,15 +33,10 @@ def test_a_record_is_retried_for_as_long_as_its_stream_keeps_it() -> None:
 
 def test_a_dlq_takes_messages_of_its_queue_alone() -> None:
     """Each names the other, so the DLQ names it by its name. The subscriptions' DLQ takes none of a queue."""
-    queues = {
-        name: each["Properties"]
-        for name, each in load_intrinsics()["Resources"].items()
-        if each["Type"] == "AWS::SQS::Queue"
-    }
+    resources = load_intrinsics()["Resources"]
+    queues = {name: each["Properties"] for name, each in resources.items() if each["Type"] == "AWS::SQS::Queue"}
     assert queues.pop("SubscriptionsDlq")["RedriveAllowPolicy"] == {"redrivePermission": "denyAll"}
-    for name, queue in queues.items():
-        if name.endswith("Dlq"):
-            continue
+    for queue in (queue for name, queue in queues.items() if not name.endswith("Dlq")):
         dlq = queue["RedrivePolicy"]["deadLetterTargetArn"]["GetAtt"].removesuffix(".Arn")
         arn = "arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:${Queue}"
         assert queues[dlq]["RedriveAllowPolicy"] == {
@@ -46,74 +46,46 @@ def test_a_dlq_takes_messages_of_its_queue_alone() -> None:
         assert "AWS::StackId" in str(queue["QueueName"]), "SQS takes the name of a deleted queue only after 60 s"
 
 
-def test_two_stacks_of_an_account_share_no_name() -> None:
-    """Of a layer, whose older version is not left behind."""
-    layers = [each["Properties"] for each in RESOURCES.values() if each["Type"] == "AWS::Serverless::LayerVersion"]
-    assert all(each["LayerName"].startswith("Sub ${AWS::StackName}-") for each in layers)
-    assert {each["RetentionPolicy"] for each in layers} == {"Delete"}
-
-
-def guarded_by(policy: dict[str, Any]) -> list[str]:
-    """The queues or topics that the policy is of."""
-    return [*policy.get("Queues", ()), *policy.get("Topics", ())]
-
-
 def test_every_queue_and_topic_refuses_requests_without_tls() -> None:
     """Each has one policy, with that statement."""
     policies = [each["Properties"] for each in RESOURCES.values() if "PolicyDocument" in each.get("Properties", {})]
-    guarded = [name.removeprefix("Ref ") for policy in policies for name in guarded_by(policy)]
-    kinds = {"AWS::SQS::Queue", "AWS::SNS::Topic"}
-    assert sorted(guarded) == sorted(name for name, each in RESOURCES.items() if each["Type"] in kinds)
+    guarded = [name for policy in policies for name in (*policy.get("Queues", ()), *policy.get("Topics", ()))]
+    expected = {**of_type("SQS::Queue"), **of_type("SNS::Topic")}
+    assert sorted(guarded) == sorted(f"Ref {name}" for name in expected)
     for policy in policies:
-        statements = policy["PolicyDocument"]["Statement"]
-        assert {"Bool": {"aws:SecureTransport": "false"}} in [
-            each["Condition"] for each in statements if each["Effect"] == "Deny"
-        ]
+        denied = [each["Condition"] for each in policy["PolicyDocument"]["Statement"] if each["Effect"] == "Deny"]
+        assert {"Bool": {"aws:SecureTransport": "false"}} in denied
 
 
 def test_what_holds_orders_and_payments_survives() -> None:
     """A table with a stream, or that its owner fills: it is retained, protected in live mode, and can be restored."""
-    template = load_template()
-    tables = {name: each for name, each in RESOURCES.items() if each["Type"] == "AWS::DynamoDB::Table"}
-    protected = {name for name, each in tables.items() if "DeletionProtectionEnabled" in each["Properties"]}
-    assert protected == {name for name, each in tables.items() if each.get("UpdateReplacePolicy") == "Retain"}
-    assert protected >= {name for name, each in tables.items() if "StreamSpecification" in each["Properties"]}
+    tables = of_type("DynamoDB::Table")
+    protected = {name for name, each in tables.items() if "DeletionProtectionEnabled" in each}
+    assert protected == {name for name in tables if RESOURCES[name].get("UpdateReplacePolicy") == "Retain"}
+    assert protected >= {name for name, each in tables.items() if "StreamSpecification" in each}
     for name in protected:
-        assert tables[name]["Properties"]["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
-        assert tables[name]["DeletionPolicy"] == "RetainExceptOnCreate"
-    assert {name: each["DeletionProtection"] for name, each in template["Mappings"]["Profile"].items()} == {
-        "live": True,
-        "sandbox": False,
-        "local": False,
-    }
+        assert tables[name]["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+        assert RESOURCES[name]["DeletionPolicy"] == "RetainExceptOnCreate"
+    profiles = TEMPLATE["Mappings"]["Profile"]
+    assert [name for name, each in profiles.items() if each["DeletionProtection"]] == ["live"]
 
 
 def test_every_table_that_grows_has_a_fuse() -> None:
     """It blows for a loop or an attack, not on a good day: as many orders as the API admits need less than half."""
     write_units_of_an_order = 3  # of the Payments table, which an order needs most of
-    tables = {name: each["Properties"] for name, each in RESOURCES.items() if each["Type"] == "AWS::DynamoDB::Table"}
-    fuses = {name: each.get("OnDemandThroughput", {}) for name, each in tables.items()}
     orders_a_second = RESOURCES["OrdersApi"]["Properties"]["DefaultRouteSettings"]["ThrottlingRateLimit"]
     needed = 2 * write_units_of_an_order * orders_a_second
-    without = {name for name, fuse in fuses.items() if fuse.get("MaxWriteRequestUnits", 0) <= needed}
-    assert [name for name in without if not name.endswith("StateTable")] == []
-
-
-# ---------------------------------------------------------------- parameters and outputs
-
-TEMPLATE = load_template()
-
-
-def test_enter_answers_every_question_of_a_guided_deployment() -> None:
-    """Each of at most twelve parameters has a default."""
-    assert len(TEMPLATE["Parameters"]) <= 12
-    assert [name for name, parameter in TEMPLATE["Parameters"].items() if "Default" not in parameter] == []
+    for name, table in load_template()["Resources"].items():
+        if table["Type"] == "AWS::DynamoDB::Table" and not name.endswith("StateTable"):
+            assert table["Properties"]["OnDemandThroughput"]["MaxWriteRequestUnits"] > needed, name
 
 
 @pytest.mark.parametrize("name", TEMPLATE["Parameters"])
 def test_a_parameter_is_described_and_takes_no_nonsense(name: str) -> None:
-    """A wrong value is refused before anything is changed, with a sentence instead of a pattern."""
+    """Enter answers every question of a guided deployment. A wrong value is refused before anything is changed, with a
+    sentence instead of a pattern."""
     parameter = TEMPLATE["Parameters"][name]
+    assert "Default" in parameter
     assert parameter["Description"].endswith((".", "_abc"))
     assert parameter.keys() & {"AllowedPattern", "AllowedValues", "MinValue"}
     assert "AllowedPattern" not in parameter or parameter["ConstraintDescription"]
@@ -141,17 +113,17 @@ def test_a_pattern_takes_what_is_meant(name: str, good: str, bad: str) -> None:
 def test_a_deployment_says_what_to_type_next() -> None:
     """The commands are the stack's own, with arguments that they take."""
     commands = [each["Value"] for name, each in TEMPLATE["Outputs"].items() if name.startswith("Next")]
-    typed = [each.removeprefix("Sub ").replace("${AWS::StackName}", "shop") for each in commands]
+    key, _, *ours = [each.removeprefix("Sub ").replace("${AWS::StackName}", "shop") for each in commands]
     named = RESOURCES["StripeSecret"]["Properties"]["Name"].removeprefix("Sub ").replace("${AWS::StackName}", "shop")
-    assert f"--secret-id {named} " in typed[0]
-    [webhook, check] = [parser().parse_args(each.split(" -m ops ")[1].split()) for each in typed[2:]]
+    assert f"--secret-id {named} " in key
+    [webhook, check] = [parser().parse_args(each.split(" -m ops ")[1].split()) for each in ours]
     assert (webhook.command, webhook.action, webhook.stack, webhook.yes) == ("webhook", "create", "shop", True)
     assert (check.command, check.stack, check.yes) == ("check", "shop", True)
 
 
 def test_no_secret_has_a_value_in_the_template() -> None:
     """Everybody who may read the stack would see it. Without one there is no version, an outage that backs off."""
-    secrets = [each["Properties"] for each in RESOURCES.values() if each["Type"] == "AWS::SecretsManager::Secret"]
+    secrets = of_type("SecretsManager::Secret").values()
     assert [each.keys() & {"SecretString", "GenerateSecretString"} for each in secrets] == [set(), set()]
 
 
@@ -163,15 +135,10 @@ def test_one_page_calls_the_api_from_a_browser() -> None:
         "AllowHeaders": ["authorization", "content-type", "idempotency-key"],
         "MaxAge": 600,
     }
-    routes = [
-        event["Properties"]
-        for resource in RESOURCES.values()
-        for event in resource["Properties"].get("Events", {}).values()
-        if event["Type"] == "HttpApi"
-    ]
-    assert routes
+    events = [event for each in RESOURCES.values() for event in each["Properties"].get("Events", {}).values()]
+    methods = {event["Properties"].get("Method") for event in events if event["Type"] == "HttpApi"}
     # A browser asks for permission by OPTIONS, without a token. A route that takes every method answers 401 in place of
     # API Gateway, and no page reaches the API (API Gateway Developer Guide, "Configure CORS for HTTP APIs").
-    assert {each.get("Method") for each in routes} <= {"GET", "POST"}
+    assert methods == {"GET", "POST"}
     client = RESOURCES["CustomersClient"]["Properties"]
     assert client["CallbackURLs"] == client["LogoutURLs"] == ["Sub ${WebOrigin}/"]

@@ -98,7 +98,7 @@ def test_an_outage_of_a_day_moves_no_message_to_the_dlq(queue: str) -> None:
 def test_a_run_of_reconcile_ends_before_the_next_begins() -> None:
     """Two runs in parallel would do no harm, but one of them would be of no use."""
     properties = load_template()["Resources"]["ReconcileFunction"]["Properties"]
-    assert properties["Events"]["EveryFiveMinutes"]["Properties"]["Schedule"] == "rate(5 minutes)"
+    assert properties["Events"]["EveryFiveMinutes"]["Properties"]["ScheduleExpression"] == "rate(5 minutes)"
     assert properties["Timeout"] < 300
 
 

@@ -1,11 +1,17 @@
-"""The demo orders what functions/orders_api/prices.json sells."""
+"""The demo orders what functions/orders_api/prices.json sells, and shows what happens while it happens."""
 
 import json
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from rich.console import Console
 
+from local import demo_live
 from local.demo import worth_a_look
+from local.demo_live import Progress, shown
 from local.demo_plan import FollowUp, make_plan
 from local.price_list import sold
 from local.processes import StartupError
@@ -48,3 +54,25 @@ def test_a_list_that_it_cannot_order_from_is_named(tmp_path: Path, prices: dict[
         sold(path)
     (tmp_path / "more.json").write_text(json.dumps(prices | {"chair": {"CHF": 8900}}))
     assert sold(tmp_path / "more.json") == ("chair", "CHF", 8900)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_what_happens_is_shown(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Charges by the ledger, of one order twice; each line of the log once, however often it is read. A terminal is
+    redrawn; elsewhere a line says it, without colors, and only when something has changed."""
+    monkeypatch.setattr(demo_live, "_EVERY_SECONDS", 0.01)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    charges = [SimpleNamespace(order_id=order_id) for order_id in ("ord_1", "ord_1", "ord_2")]
+    log = [{"timestamp": 1, "message": f"duplicate ignored: {name}"} for name in ("m-1", "m-2")]
+    monkeypatch.setattr(demo_live, "log_events", lambda *_, since_ms: log)
+    stripe: Any = SimpleNamespace(ledger=lambda: SimpleNamespace(charges=charges), faults_met=lambda: 4)
+    stack: Any = SimpleNamespace(stack_name="s", stripe=stripe, aws=SimpleNamespace(client=str))
+    out, progress = StringIO(), Progress(make_plan(10, 1))
+    with shown(Console(file=out, force_terminal=is_terminal, width=200), stack, progress):
+        progress.placed = 10
+    counts = [count for _, count, _ in progress.rows()]
+    assert counts == [10, 0, 2, 4, 2, 1]
+    lines = out.getvalue().splitlines()
+    assert ("\x1b[" in out.getvalue()) is is_terminal
+    assert "orders charged twice" in out.getvalue()
+    assert is_terminal or len(set(lines)) == len(lines)
