@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from console.breaks import LocalBreaks
 from local.stack import Stack
-from ops.connection import connect
+from onecharge.orders.schema import StoredOrder
 from tests.support.deployed_shop import DeployedShop, eventually
 from tests.support.harness import PROJECT
 from tests.support.stacks import own_stack
@@ -54,9 +53,10 @@ def reader(stack: Stack, tmp_path: Path) -> Iterator[Reader]:
 def test_the_guide_works_as_it_is_written(reader: Reader, stack: Stack, shop: DeployedShop) -> None:
     """A paid order has two events and is shipped once."""
     paid = shop.placed("pm_card_visa", "PAID")
-    breaks = LocalBreaks.of(connect(str(reader.stack_json)), stack)
-    assert breaks is not None
-    breaks.press("row", order_id=paid, seed=None)
+    table, key = stack.aws.client("dynamodb"), {"order_id": {"S": paid}}
+    table.delete_item(TableName=stack.charges_table, Key=key)
+    order = StoredOrder.from_item(table.get_item(TableName=stack.orders_table, Key=key)["Item"])
+    shop.deliver(order.placed_event().model_dump_json(exclude_none=True))
 
     def logged() -> list[str]:
         return re.findall(rf'"message": "(\w+)",\s+"order_id": "{paid}"', reader.run(HERE, LOG))
