@@ -64,10 +64,14 @@ WHAT.sam := the SAM CLI
 WHAT.checks := the scanners
 WHAT.sbom := what writes bills of materials
 
+# In a project of your own: the local stack and the Stripe stand-in, as wheels.
+VENDORED := $(wildcard vendor/requirements.txt)
+
 # .venv has what the local run needs; tests and checks add what only they need.
 $(VENV)/.local $(VENV)/.dev: $(VENV)/.%: layers/requirements/%.txt $(VENV)/.made-at
 	@echo "• installing $(or $(WHAT.$*),$*) into .venv, once: one to three minutes"
 	@$(call pip_install,$(VENV)) || $(PIP_FAILED)
+	@$(if $(VENDORED),$(PY) -m pip install --quiet --no-deps --require-hashes -r $(VENDORED) $(UNTRACED))
 	@touch $@
 
 # The SAM CLI, the emulator and the scanners pin other versions of boto3: each has an environment of its own in .venv.

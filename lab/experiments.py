@@ -21,7 +21,8 @@ from lab.console.experiments import EXPERIMENTS as CONSOLE
 from lab.publish import write_table
 from lab.usual import USUAL_WORKERS, deploy_usual_workers
 from local.observe import messages_in
-from local.stack import PROJECT, running_stack
+from local.project_files import PROJECT
+from local.stack import running_stack
 from local.terminal import run_in_terminal
 from ops.connection import connect
 

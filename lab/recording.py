@@ -21,7 +21,8 @@ from playwright.sync_api import Browser, Page, ViewportSize
 from rich.console import Console
 
 from local.processes import StartupError, free_port, running, tail
-from local.stack import PROJECT, Stack
+from local.project_files import PROJECT
+from local.stack import Stack
 from local.terminal import run_in_terminal
 from tests.support.browser import THREE_D_SECURE, Customer, chromium, running_browser
 from tests.support.deployed_shop import PATIENCE_SECONDS

@@ -12,8 +12,9 @@ from local.arguments import port as port_of
 from local.changes import contents, deploy_what_changes
 from local.given_stripe import GivenStripe
 from local.kept import FIRST_PORT, ServeConsole, addresses, console_url, kept, ports_from
+from local.project_files import PROJECT
 from local.samples import open_to_sam_local
-from local.stack import PROJECT, Stack, running_stack
+from local.stack import Stack, running_stack
 from local.terminal import STOPPED, run_in_terminal
 from local.work_dir import sole_user_of
 

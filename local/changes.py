@@ -11,8 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 from local.deployment import Sam, digest
+from local.project_files import PROJECT
 from local.samples import logical_id_of
-from local.stack import PROJECT, Stack
+from local.stack import Stack
 
 SHARED = "shared"
 _AT_START = ("template.yaml", "monitoring.yaml", "layers")

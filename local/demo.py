@@ -20,7 +20,8 @@ from local.demo_report import Report, count, show
 from local.demo_traffic import Traffic
 from local.kept import FIRST_PORT, ServeConsole, addresses, console_url, kept, ports_from
 from local.observe import NotIdle, drain, wait_until_idle
-from local.stack import PROJECT, running_stack
+from local.project_files import PROJECT
+from local.stack import running_stack
 from local.terminal import Stopped, run_in_terminal
 from local.work_dir import sole_user_of
 from stripe_standin.faults import Fault

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from local.processes import StartupError
-from local.stack import PROJECT
+from local.project_files import PROJECT
 from stripe_standin.amounts import AMOUNT_MAX, MINIMUM_AMOUNTS
 
 _PRICES = PROJECT / "functions/orders_api/prices.json"

@@ -1,9 +1,11 @@
-"""Which files are this project's."""
+"""The project's folder, and which files are its."""
 
 import subprocess
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parent.parent
+_ABOVE = Path(__file__).resolve().parent.parent
+PROJECT = _ABOVE if (_ABOVE / "template.yaml").exists() else Path.cwd()
+"""Where template.yaml is: above this package, or, if that was installed from a wheel, where the command runs."""
 
 
 def files_of_the_project() -> list[str]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from local.bridge import open_to_containers
 from local.emulator import CREDENTIALS
-from local.stack import PROJECT, Stack
+from local.project_files import PROJECT
+from local.stack import Stack
 
 _ALL_DONE: Mapping[str, Any] = {"batchItemFailures": []}
 

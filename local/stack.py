@@ -18,9 +18,8 @@ from local.http_api_routes import create_routes
 from local.issuer import CLIENT_ID, Issuer, running_issuer
 from local.page import running_page
 from local.processes import StartupError, running
+from local.project_files import PROJECT
 from stripe_standin.admin import StandInAdmin
-
-PROJECT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)

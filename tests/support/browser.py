@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from local.stack import PROJECT, Stack
+from local.project_files import PROJECT
+from local.stack import Stack
 from tests.support.deployed_shop import PATIENCE_SECONDS
 
 VISA = "4242424242424242"

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
 
 from get_payment.payment import PaymentView
-from local.stack import PROJECT
+from local.project_files import PROJECT
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.runtime.http_api import ResponseModel
 from orders_api.cancel_order import cancel_order

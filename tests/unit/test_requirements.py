@@ -2,7 +2,7 @@
 
 import re
 
-from local.stack import PROJECT
+from local.project_files import PROJECT
 
 REQUIREMENTS = PROJECT / "layers/requirements"
 
