@@ -17,11 +17,12 @@ from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.republication import DAY_SECONDS, FIRST_WAIT_SECONDS, republications_due
 from onecharge.orders.transitions import OUTCOMES, WAITING
-from onecharge.payments.charge_rules import Cancel, Confirm, Finalize, Release, StripeIntent, decide, is_held
-from onecharge.payments.refund_rules import Refused, Send, Sent, StripeRefund, Wait
+from onecharge.payments.charge_rules import Cancel, Confirm, Finalize, StripeIntent, decide, is_held
+from onecharge.payments.refund_rules import Sent, StripeRefund
 from onecharge.payments.refund_rules import decide as decide_refund
 from onecharge.payments.refunds_at_stripe import read_refund
 from onecharge.payments.rows import UNPAID, Dispute, Payment
+from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync_rules import find_difference
 from ops.facts import Facts, IntentFacts
 
@@ -143,12 +144,11 @@ def _unfinished(facts: Facts, row: Payment) -> Finding:
                 does = "confirms it"
             case Cancel():
                 does = "cancels it"
-            case Release(why, alarm):
-                does = f"waits: {why}"
-                if alarm:
-                    return broken(
-                        f"{row.payment_intent_id} is {own.intent.status}: {why}", "decide at Stripe (Dashboard)"
-                    )
+            case Deferred() as deferred:
+                does = f"waits: {deferred.why}"
+                if deferred.alarm:
+                    says = f"{row.payment_intent_id} is {own.intent.status}: {deferred.why}"
+                    return broken(says, "decide at Stripe (Dashboard)")
     shown = f"{row.payment_intent_id} is {own.intent.status}: " if own else ""
     does = "continues" if row.payment_intent_id and not own else does
     return _republished(facts, f"{shown}the next delivery {does}{said}", "its message is delivered again; ")
@@ -240,16 +240,16 @@ def _decided(facts: Facts, refund: StoredRefund) -> tuple[StripeRefund | None, s
     if row is None or own is None:
         return None, "it waits for the payment service"
     sent, listed = row.refunds_sent.get(refund.refund_id, Sent()), list(map(read_refund, own.refunds))
-    charged = own.intent.amount_refunded_minor
-    match decide_refund(refund.refund_id, listed, amount_refunded_minor=charged, sent=sent, now=facts.now):
-        case StripeRefund(status=status) as made:
-            return made, f"Stripe shows it as {status}, and the next delivery tells the order"
-        case Refused(code):
-            return None, f"Stripe refused it ({code}), and the next delivery tells the order"
-        case Send():
+    charged, wanted = own.intent.amount_refunded_minor, refund.requested_event().data
+    match decide_refund(wanted, listed, amount_refunded_minor=charged, sent=sent, now=facts.now):
+        case None:
             return None, "Stripe shows none, and the next delivery sends it"
-        case Wait(why):
-            return None, why
+        case Deferred() as deferred:
+            return None, deferred.why
+        case StripeRefund(stripe_refund_id=None, failure_code=code):
+            return None, f"Stripe refused it ({code}), and the next delivery tells the order"
+        case made:
+            return made, f"Stripe shows it as {made.status}, and the next delivery tells the order"
 
 
 _PAID_AGAIN = {

@@ -32,11 +32,12 @@ from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore, payment_of
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import metadata_of
-from onecharge.payments.refund import list_refunds, synced, tell
+from onecharge.payments.refund import list_refunds, tell
 from onecharge.payments.refund_rules import own
-from onecharge.payments.rows import UNPAID, Payment, ReleaseLease
-from onecharge.payments.stripe_events import EventDeferred, ReconcileCheckpoint
+from onecharge.payments.rows import UNPAID, Payment
+from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.stripe_rate import StripeRate
+from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync import sync_row
 from onecharge.payments.sync_rules import find_difference
 from onecharge.payments.tools import Tools
@@ -84,7 +85,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         return _copy_table(stack, arguments.table, arguments.source, is_dry_run=not arguments.yes)
     try:
         return _rows(stack, arguments.since, is_dry_run=not arguments.yes)
-    except (ReleaseLease, EventDeferred) as stopped:
+    except Deferred as stopped:
         raise Problem(f"it stopped at {stopped}: run it again", ExitStatus.FOUND) from stopped
 
 
@@ -208,7 +209,7 @@ class Mending:
             yield self._store(row, intents)
             return
         for intent in intents:
-            yield from self._sync(order_id, row, self.tools.with_dispute(intent))
+            yield from self._sync(order_id, row, self.tools.stripe.with_dispute(intent))
 
     def _store(self, row: Payment, intents: Sequence[StripeIntent]) -> Found:
         order_id, now = row.request.order_id, self.tools.now()
@@ -220,7 +221,7 @@ class Mending:
         order = StoredOrder.from_item(item) if item else None
         if too_many or store is None or (store.is_open and order and order.status is OrderStatus.CANCELED):
             return Found(order_id, "a PaymentIntent too many is open: `release` it", is_left=True)
-        changes = changes_of(self.tools.with_dispute(store), order, now)
+        changes = changes_of(self.tools.stripe.with_dispute(store), order, now)
         if not (self.is_dry_run or self.tools.payments.write_if_unchanged(row, changes, now=now)):
             return Found(order_id, CHANGED, is_left=True)
         return Found(order_id, f"its row names {store.payment_intent_id}, which is {store.status}")
@@ -232,7 +233,7 @@ class Mending:
             return
         is_written = bool(found.changes or found.recovers)
         if is_written and not self.is_dry_run:
-            sync_row(order_id, row, None, intent.payment_intent_id, tools)
+            sync_row(order_id, intent.payment_intent_id, tools)
         yield Found(order_id, f"{intent.payment_intent_id}: {found.says}", is_left=not is_written)
 
     def refunds(self, since: int) -> Iterator[Found]:
@@ -254,8 +255,8 @@ class Mending:
         if self.stack.item("OrderRefundsTable", order_id=order_id, refund_id=refund_id) is None:
             return Found(order_id, f"{refund_id} is made, and the order service lost it", is_left=True)
         made = None if self.is_dry_run else own(refund_id, list_refunds(payment_intent_id, self.tools))
-        if row and made:
-            tell(synced(row, self.tools), refund_id, made, made, self.tools, seen_at=seen_at)
+        if row and made and (synced := sync_row(order_id, payment_intent_id, self.tools)):
+            tell(synced, made, self.tools, seen_at=seen_at)
         return Found(order_id, f"the outcome of {refund_id} is sent again")
 
 
@@ -321,7 +322,7 @@ def emit_page(
         seen = from_item(found[order_id]).get("payment_revision", 0)
         if tools and row.payment_intent_id and row.revision < seen and not is_dry_run:
             # It was put back, and its total with it: emitted, that would replace the order's.
-            row = synced(row, tools)
+            row = sync_row(order_id, row.payment_intent_id, tools) or row
         return order_id, _emit(payments, row, seen, now=now, is_dry_run=is_dry_run), counted
 
     last = page.get("LastEvaluatedKey")

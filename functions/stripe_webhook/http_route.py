@@ -15,13 +15,8 @@ import stripe
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response, content_types
 
-from onecharge.payments.stripe_events import (
-    EventDeferred,
-    NewestReceived,
-    StripeEvent,
-    is_signing_secret,
-    parse_event,
-)
+from onecharge.payments.stripe_events import NewestReceived, StripeEvent, is_signing_secret, parse_event
+from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync import OUTAGES, cause_of
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.http_api import NOTHING_HERE, Problem
@@ -106,16 +101,16 @@ class WebhookRoute:
             return verified(body, header, self._signing_secret())
 
     def _signing_secret(self) -> str:
-        """The endpoint's signing secret. Raises EventDeferred if what is stored is not one."""
+        """The endpoint's signing secret. Raises Deferred if what is stored is not one."""
         found = self._secret.current()
         if not is_signing_secret(found) and self._secret.read_again():
             found = self._secret.current()
         if not is_signing_secret(found):
-            raise EventDeferred("no signing secret is stored", alarm=Cause.STRIPE_ACCOUNT)
+            raise Deferred("no signing secret is stored", alarm=Cause.STRIPE_ACCOUNT)
         return found
 
     def _require_our_mode(self, event: Any) -> None:
-        """Raises EventDeferred if the event is live and our key is not, or the other way round.
+        """Raises Deferred if the event is live and our key is not, or the other way round.
 
         The endpoint, or the key, is of another environment: with this key nothing of the event can be read. It is not
         dropped, since the key may be the wrong one.
@@ -123,7 +118,7 @@ class WebhookRoute:
         is_live = self._is_live()
         if getattr(event, "livemode", is_live) != is_live:
             self._count("EventOfOtherMode")
-            raise EventDeferred("event of the other mode: live, or of a sandbox", alarm=Cause.STRIPE_ACCOUNT)
+            raise Deferred("event of the other mode: live, or of a sandbox", alarm=Cause.STRIPE_ACCOUNT)
 
     # ------------------------------------------------------------ what is answered otherwise
 
@@ -141,7 +136,7 @@ class WebhookRoute:
             "webhook deferred: Stripe sends it again",
             extra={
                 "error": logged_as(error),
-                "why": str(error) if isinstance(error, EventDeferred) else None,
+                "why": str(error) if isinstance(error, Deferred) else None,
                 "cause": cause,
                 "correlation_id": self._correlation_id(),
             },

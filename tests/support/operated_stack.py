@@ -16,12 +16,12 @@ from uuid import uuid4
 import boto3
 
 from charge_order.app import ORDER_EVENT
-from charge_order.app import handle as charge_order
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, new_order_item
 from onecharge.orders.store import OrderStore
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.deliveries import handle as charge_order
 from onecharge.payments.payment_intents import description_of
 from onecharge.payments.rows import Claimed, FrozenRequest, Payment
 from onecharge.payments.tools import Tools

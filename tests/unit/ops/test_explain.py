@@ -171,7 +171,8 @@ def test_of_several_disputes_the_row_and_explain_count_the_same(operated: Operat
     own = put_paid(operated)
     for status in ("lost", "won"):
         operated.standin.close_dispute(operated.standin.open_dispute(own, amount=100), status=status)
-    counts = operated.stack.payment_intents.newest_dispute(own)
+    shown = operated.stack.payment_intents.retrieve(own).intent
+    counts = shown.dispute if shown else None
     assert counts is not None
     operated.set_payment(ORDER_ID, dispute_id=counts.dispute_id, dispute_status=counts.status)
     assert (counts.status, sentences(operated)) == ("lost", ["the order is PAID: nothing is left to do"])

@@ -234,7 +234,7 @@ def test_a_stripe_that_fails_halfway_is_one_line(reconciled: OperatedStack, monk
     """All of it can be repeated."""
     reconciled.delete("PaymentsTable", order_id=reconciled.pay().order_id)
 
-    def no_answer(*_: Any) -> Response:
+    def no_answer(*_: Any, **__: Any) -> Response:
         return Response(failure=Failure(ResponseKind.NO_ANSWER))
 
     monkeypatch.setattr(PaymentIntents, "retrieve", no_answer)
