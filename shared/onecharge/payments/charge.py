@@ -78,7 +78,8 @@ def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
         if response.intent and not response.intent.takes_cards:
             # A confirm would decline every card. A cancellation passes it over, too: every worker has to find what is
             # canceled, under the same key.
-            failure = Failure(ResponseKind.ACCOUNT, message="payment_method_types: is card_payments active?")
+            message = "payment_method_types has no card: is card_payments active?"
+            failure = Failure(ResponseKind.ACCOUNT, message=message)
         if failure is None:
             intent = _shown(response)
             # A replay proves the PaymentIntent's id, not its status.
