@@ -21,7 +21,7 @@ NOT_COPIED = """
     lab/* layers/requirements/bench* local/demo* tests/*/test_demo* local/new_* tests/unit/test_new_project.py
     stripe_standin/tests/* stripe_standin/parity* stripe_standin/CHANGELOG.md layers/requirements/stripe-types/*
     tests/contract/test_expressions.py tests/contract/test_payment_intents.py tests/contract/test_stripe_[jr]*
-    tests/unit/test_shop_stripe.py tests/support/broken_protocol.py tests/support/recording.py
+    tests/support/broken_protocol.py tests/support/recording.py
 """.split()
 """Of these what only a reference needs: its demo, its lab, its pictures, and the tests of its stand-ins."""
 
