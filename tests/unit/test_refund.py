@@ -295,13 +295,15 @@ def test_a_refund_waits_for_its_payments_row(shop: Shop, state: Any) -> None:
 @pytest.mark.parametrize("place", range(BOUNDARIES))
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_its_payments_row_may_be_lost_at_any_moment(shop: Shop, place: int, *, is_refused: bool) -> None:
-    """And is restored as it was: the refund is made once, or told as refused."""
+    """And is restored as it was: the refund is made once, or told as refused, once the row knows it."""
     row = shop.row()
     if is_refused:
         disputed(shop)
     shop.io.passed, shop.io.at[place] = 0, shop.lose_row
     shop.refund()
     shop.io.at.clear()
+    found = shop.store.read(ORDER_ID)
+    assert not (is_refused and shop.told and found) or REFUND_ID in found.refunds_sent
     shop.restore(row)
     assert finish(shop)[0] == (REFUSED if is_refused else MADE)
     assert shop.refunded == [400] * (not is_refused)

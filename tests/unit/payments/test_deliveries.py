@@ -92,7 +92,7 @@ def test_a_message_of_an_earlier_attempt_continues_an_unfinished_one(shop: Shop)
     assert shop.deliver(payment_method=LOST_CARD, placed_at=placed_at) == Done()
     row = shop.payment()
     assert (row.state, row.attempt, row.payment_method, row.request.placed_at) == ("SUCCEEDED", 2, VISA, T0)
-    assert (seen, len(shop.stripe.charged)) == ([RetryAfter(BOUNDS.lease_seconds)], 1)
+    assert (seen, len(shop.stripe.charged), shop.alarms) == ([RetryAfter(BOUNDS.lease_seconds)], 1, [])
 
 
 def test_a_later_attempt_backs_off_while_3d_secure_waits(shop: Shop) -> None:

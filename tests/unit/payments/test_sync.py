@@ -17,7 +17,7 @@ from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.secrets import SecretUnavailable
 from tests.shop.builders import AMOUNT_MINOR, ORDER_ID, T0
-from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, answer, meanwhile
+from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, afterwards, answer, meanwhile
 from tests.shop.shop import Shop, order_id
 from tests.shop.stripe import sdk_error
 from tests.shop.tools import REQUIRES_ACTION_SECONDS
@@ -257,6 +257,17 @@ def test_a_row_that_keeps_changing_is_deferred(shop: Shop, changes: int, *, is_d
             happens(shop, sent)
     happens(shop, sent)
     assert shop.outcome == ("SUCCEEDED", "pi_0")
+
+
+def test_a_row_that_is_lost_meanwhile_is_written_again_by_the_next_event(shop: Shop) -> None:
+    """It was there when Stripe was asked."""
+    shop.deliver()
+    sent = shop.stripe.refund_by_hand("pi_0", 700)
+    shop.stripe.next("retrieve", afterwards(shop.lose_row))
+    with pytest.raises(Deferred):
+        happens(shop, sent)
+    happens(shop, sent)
+    assert (shop.outcome, shop.payment().amount_refunded_minor) == (("SUCCEEDED", "pi_0"), 700)
 
 
 @pytest.mark.parametrize(
