@@ -165,7 +165,7 @@ class Stack:
         key = self._stripe_key or self.secret("StripeSecret")
         if not key:
             raise Problem(f"no Stripe key is stored yet: {self.output('Next1StripeKey')}")
-        bounds = TimeBounds.of(_PATIENCE_SECONDS)
+        bounds = TimeBounds(_PATIENCE_SECONDS)
         return stripe_client(key.strip(), api_base=self.parameter("StripeApiBase"), bounds=bounds)
 
     @property

@@ -16,12 +16,14 @@ from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.transitions import OUTCOMES, WAITING
-from onecharge.payments.charge_rules import Cancel, Confirm, Finalize, Release, StripeIntent, decide, is_held
-from onecharge.payments.refund_rules import Refused, Send, Sent, StripeRefund, Wait
+from onecharge.payments.charge_rules import Cancel, Confirm, Finalize, StripeIntent, decide, is_held
+from onecharge.payments.refund_rules import Sent, StripeRefund
 from onecharge.payments.refund_rules import decide as decide_refund
 from onecharge.payments.refunds_at_stripe import read_refund
 from onecharge.payments.rows import UNPAID, Payment
+from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync_rules import find_difference
+from onecharge.runtime.alarms import Cause
 from ops.facts import Facts
 
 
@@ -139,10 +141,10 @@ def _unfinished(facts: Facts, row: Payment) -> Finding:
         return _republished(facts, f"the next delivery {does}{said}")
     shown = f"{row.payment_intent_id} is {facts.own.intent.status}"
     match decide(row, facts.own.intent, is_answered=False):
-        case Release(why, alarm) if alarm:
-            return broken(f"{shown}: {why}", "decide at Stripe (Dashboard)")
-        case Release(why):
-            does = f"waits: {why}"
+        case Deferred(alarm=Cause()) as deferred:
+            return broken(f"{shown}: {deferred.why}", "decide at Stripe (Dashboard)")
+        case Deferred() as deferred:
+            does = f"waits: {deferred.why}"
         case Finalize(state):
             does = f"makes the row {state}"
         case Confirm():
@@ -249,16 +251,16 @@ def _decided(facts: Facts, refund: StoredRefund) -> tuple[StripeRefund | None, s
     if row is None or own is None:
         return None, "it waits for the payment service"
     sent, listed = row.refunds_sent.get(refund.refund_id, Sent()), list(map(read_refund, own.refunds))
-    charged = own.intent.amount_refunded_minor
-    match decide_refund(refund.refund_id, listed, amount_refunded_minor=charged, sent=sent, now=facts.now):
-        case StripeRefund(status=status) as made:
-            return made, f"Stripe shows it as {status}, and the next delivery tells the order"
-        case Refused(code):
-            return None, f"Stripe refused it ({code}), and the next delivery tells the order"
-        case Send():
+    charged, wanted = own.intent.amount_refunded_minor, refund.requested_event().data
+    match decide_refund(wanted, listed, amount_refunded_minor=charged, sent=sent, now=facts.now):
+        case None:
             return None, "Stripe shows none, and the next delivery sends it"
-        case Wait(why):
-            return None, why
+        case Deferred() as deferred:
+            return None, deferred.why
+        case StripeRefund(stripe_refund_id=None, failure_code=code):
+            return None, f"Stripe refused it ({code}), and the next delivery tells the order"
+        case made:
+            return made, f"Stripe shows it as {made.status}, and the next delivery tells the order"
 
 
 _FAILED_BY_DISPUTE = "charge_for_pending_refund_disputed"
@@ -279,7 +281,7 @@ def _why_not_again(facts: Facts, refund: StoredRefund, code: str) -> str | None:
     later = [refund_id for refund_id, each in ours.items() if each.requested_at > refund.requested_at]
     shown = facts.own.refunds if facts.own else ()
     since = [read_refund(each) for each in shown if each.created >= _epoch(refund.requested_at)]
-    later += [each.stripe_refund_id for each in since if not (each.has_failed or each.refund_id in ours)]
+    later += [str(each.stripe_refund_id) for each in since if not (each.has_failed or each.refund_id in ours)]
     return f"{', '.join(later)} followed: pay nothing, unless it is for something else" if later else None
 
 

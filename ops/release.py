@@ -13,7 +13,6 @@ order is released, 1 if not.
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from onecharge.contract.states import OrderStatus, PaymentState
@@ -183,8 +182,7 @@ class Release(Look):
             raise Blocked("Stripe has no PaymentIntent of it")
         if store.is_open and order and order.status is OrderStatus.CANCELED:
             raise Blocked(f"the order is CANCELED, but {store.payment_intent_id} is open: cancel it at Stripe")
-        if store.is_disputed:
-            store = replace(store, dispute=self.stripe.newest_dispute(store.payment_intent_id))
+        store = self.stripe.with_dispute(store)
         # First: the page of a customer may still confirm one of them. If this is interrupted, the next run takes our
         # cancellation for a person's, and the order ends as CANCELED.
         for each in cancel if not self.is_dry_run else ():

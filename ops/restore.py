@@ -31,11 +31,12 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rows import payment_of
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import metadata_of
-from onecharge.payments.refund import list_refunds, synced, tell
+from onecharge.payments.refund import list_refunds, tell
 from onecharge.payments.refund_rules import own
-from onecharge.payments.rows import UNPAID, Payment, ReleaseLease
-from onecharge.payments.stripe_events import EventDeferred, ReconcileCheckpoint
+from onecharge.payments.rows import UNPAID, Payment
+from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.stripe_rate import StripeRate
+from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync import sync_row
 from onecharge.payments.sync_rules import find_difference
 from onecharge.payments.tools import Tools
@@ -84,7 +85,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         raise Problem(f"--from {given} has no time zone: {given}Z is in UTC")
     try:
         return _rows(stack, int(since.timestamp()), is_dry_run=is_dry_run)
-    except (ReleaseLease, EventDeferred) as stopped:
+    except Deferred as stopped:
         raise Problem(f"it stopped at {stopped}: run it again", ExitStatus.FOUND) from stopped
 
 
@@ -191,14 +192,14 @@ class Mending:
             except Blocked as blocked:
                 yield Found(order_id, str(blocked), is_left=True)
             return
-        for intent in map(tools.with_dispute, intents):
+        for intent in map(tools.stripe.with_dispute, intents):
             seconds = tools.requires_action_seconds
             differs = find_difference(row, intent, shop=tools.shop, now=tools.now(), requires_action_seconds=seconds)
             if differs is None or differs.expires:  # reconcile cancels 3-D Secure that has expired.
                 continue
             is_written = bool(differs.changes or differs.recovers)
             if is_written and not self.is_dry_run:
-                sync_row(order_id, row, None, intent.payment_intent_id, tools)
+                sync_row(order_id, intent.payment_intent_id, tools)
             yield Found(order_id, f"{intent.payment_intent_id}: {differs.says}", is_left=not is_written)
 
     def refunds_since(self, since: int) -> Iterator[Found]:
@@ -221,8 +222,8 @@ class Mending:
         if "Item" not in self.refunds.client.get_item(TableName=self.refunds.table, Key=key, ConsistentRead=True):
             return Found(order_id, f"{refund_id} is made, and the order service lost it", is_left=True)
         made = None if self.is_dry_run else own(refund_id, list_refunds(payment_intent_id, self.tools))
-        if row and made:
-            tell(synced(row, self.tools), refund_id, made, made, self.tools, seen_at=seen_at)
+        if row and made and (synced := sync_row(order_id, payment_intent_id, self.tools)):
+            tell(synced, made, self.tools, seen_at=seen_at)
         return Found(order_id, f"the outcome of {refund_id} is sent again")
 
     def orders(self, parallel: Parallel = one_after_another) -> Iterator[Found]:
@@ -243,7 +244,7 @@ class Mending:
         seen, found = from_item(item).get("payment_revision", 0), list[str]()
         if row.payment_intent_id and row.revision < seen and not self.is_dry_run:
             # It was put back, and its total with it: emitted, that would replace the order's.
-            row = synced(row, self.tools)
+            row = sync_row(row.request.order_id, row.payment_intent_id, self.tools) or row
         if row.state is not PaymentState.PENDING and row.revision != seen:
             # Above what the order has seen, also if another clock was ahead of this one.
             at = max(self.tools.now(), seen + 1)

@@ -7,10 +7,9 @@ SQS message ─► Consumer ─► payments/deliveries.py ─► claim ─► ch
 from typing import Any
 
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, event_adapter
-from onecharge.payments.deliveries import cancel_order, charge_order
+from onecharge.payments.deliveries import OrderEvent, handle
 from onecharge.payments.parts import PaymentParts
-from onecharge.payments.tools import Tools
-from onecharge.runtime.consumer import BatchResponse, Consumer, Disposition
+from onecharge.runtime.consumer import BatchResponse, Consumer
 from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parts import part
 from onecharge.runtime.queues import Queue
@@ -19,14 +18,9 @@ ORDER_EVENT = event_adapter(OrderPlacedEvent, CancelRequestedEvent)
 """Every event on the payments queue."""
 
 
-def handle(event: OrderPlacedEvent | CancelRequestedEvent, tools: Tools) -> Disposition:
-    """Handle one delivery. Raises PoisonMessage."""
-    return charge_order(event, tools) if isinstance(event, OrderPlacedEvent) else cancel_order(event, tools)
-
-
 class ChargeOrderParts(PaymentParts):
     @part
-    def consumer(self) -> Consumer[OrderPlacedEvent | CancelRequestedEvent]:
+    def consumer(self) -> Consumer[OrderEvent]:
         return Consumer(
             model=ORDER_EVENT,
             # A Stripe key that cannot be read is an outage: each message backs off.

@@ -1,9 +1,8 @@
 """reconcile: the payment service's scheduled reconciliation with Stripe. This file only puts the parts together."""
 
-from dataclasses import replace
 from typing import Any
 
-from onecharge.payments.parts import SyncParts
+from onecharge.payments.parts import PaymentParts
 from onecharge.payments.stripe_events import Received, ReconcileCheckpoint
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.functions import Context, lambda_handler
@@ -12,15 +11,10 @@ from onecharge.runtime.parts import part
 from reconcile.run import IN_PARALLEL, STEP_SECONDS, ReconcileRun
 
 
-def bounds_of(function_timeout_seconds: int) -> TimeBounds:
-    """Short timeouts for each step. The lease must outlive the function, as always."""
-    return replace(TimeBounds.of(STEP_SECONDS), lease_seconds=TimeBounds.of(function_timeout_seconds).lease_seconds)
-
-
-class ReconcileParts(SyncParts):
+class ReconcileParts(PaymentParts):
     @part
     def bounds(self) -> TimeBounds:
-        return bounds_of(int(self.environment["FUNCTION_TIMEOUT_SECONDS"]))
+        return TimeBounds(STEP_SECONDS)
 
     @part
     def threads(self) -> Threads:

@@ -8,7 +8,7 @@ next run. What else waits is published again to the worker (republish).
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from aws_lambda_powertools import Logger
@@ -70,40 +70,30 @@ HELD_ALARM_SECONDS = 24 * 3600
 """How often a row that is held raises its alarm."""
 
 
+@dataclass
 class ReconcileRun:
-    """One run, and how far it has come.
+    """One run, and how far it has come."""
 
-    Args:
-        make_tools: tools for one row, with a deadline from now. Raises SecretUnavailable.
-        apply: makes our rows say what Stripe says after an event. Raises OUTAGES.
-        seconds_left: of this invocation.
-    """
-
-    def __init__(
-        self,
-        *,
-        make_tools: Callable[[], Tools],
-        apply: Callable[[StripeEvent], None],
-        state: CheckpointStore[ReconcileCheckpoint],
-        received: CheckpointStore[Received],
-        seconds_left: Callable[[], float],
-        logger: Logger,
-        counts: Counts,
-        parallel: Parallel,
-    ) -> None:
-        self._make_tools, self._apply_event = make_tools, apply
-        self._state, self._received = state, received
-        self._seconds_left, self._parallel = seconds_left, parallel
-        self._logger, self._counts = logger, counts
+    make_tools: Callable[[], Tools]
+    """Makes tools for one row, with a deadline from now. Raises SecretUnavailable."""
+    apply: Callable[[StripeEvent], None]
+    """Makes our rows say what Stripe says after an event. Raises OUTAGES."""
+    state: CheckpointStore[ReconcileCheckpoint]
+    received: CheckpointStore[Received]
+    seconds_left: Callable[[], float]
+    """Of this invocation."""
+    logger: Logger
+    counts: Counts
+    parallel: Parallel
 
     def run(self) -> None:
         """Visit the rows, then apply Stripe's events. An outage ends the run, and the next one continues."""
         try:
-            tools = self._make_tools()
+            tools = self.make_tools()
             self._visit_rows(tools)
             self._apply_events(tools)
         except ConcurrentRun:
-            self._logger.info("concurrent run: the other one continues")
+            self.logger.info("concurrent run: the other one continues")
         except OUTAGES as error:
             self._report("interrupted: the next run continues", error)
 
@@ -112,18 +102,18 @@ class ReconcileRun:
     def _visit_rows(self, tools: Tools) -> None:
         claimed_before = tools.now() - UNATTENDED_SECONDS
         read = partial(tools.payments.unfinished, claimed_before=claimed_before, limit=IN_PARALLEL)
-        for order_ids, _ in paged(ALL_SHARDS, read, has_time=lambda: self._seconds_left() > ROWS_SECONDS):
-            self._parallel(self._visit_row, order_ids)
+        for order_ids, _ in paged(ALL_SHARDS, read, has_time=lambda: self.seconds_left() > ROWS_SECONDS):
+            self.parallel(self._visit_row, order_ids)
 
     def _visit_row(self, order_id: str) -> None:
         try:
-            tools = self._make_tools()
+            tools = self.make_tools()
             row, now = tools.payments.read(order_id), tools.now()
             if row is None:
                 return
             if row.state is PaymentState.REQUIRES_ACTION and row.payment_intent_id:
                 if now - (row.finalized_at or 0) >= tools.requires_action_seconds:
-                    sync_row(order_id, row, None, row.payment_intent_id, tools)
+                    sync_row(order_id, row.payment_intent_id, tools)
             elif is_held(row, now) and now - (row.held_alarmed_at or 0) >= HELD_ALARM_SECONDS:
                 tools.alarm(Cause.HELD, "order held: look at Stripe with `python -m ops release`", row, None)
                 tools.payments.write_if_unchanged(row, {"held_alarmed_at": now}, now=now)
@@ -135,36 +125,36 @@ class ReconcileRun:
     def _apply_events(self, tools: Tools) -> None:
         now = tools.now()
         end = now - FINALIZING_SECONDS
-        checkpoint = self._state.read() or self._state.write(ReconcileCheckpoint(since=end))
+        checkpoint = self.state.read() or self.state.write(ReconcileCheckpoint(since=end))
         # Webhooks are expected from the first run on: what happened in this account before is no silence.
-        received = self._received.read() or self._received.write(Received(newest_event_at=now))
+        received = self.received.read() or self.received.write(Received(newest_event_at=now))
         since, newest = max(checkpoint.since, now - EVENTS_KEPT_SECONDS), set[int]()
         is_due = min(since + FINALIZING_SECONDS, received.newest_event_at) <= now - LISTED_AFTER_SECONDS
         while is_due and since < end:
             until = min(since + WINDOW_SECONDS, end)
             if not self._apply_window(since - REREAD_SECONDS, until, newest, tools):
                 break
-            checkpoint, since = self._state.write(replace(checkpoint, since=until)), until
+            checkpoint, since = self.state.write(replace(checkpoint, since=until)), until
         self._report_silence(newest, received, tools)
         behind_seconds = now - since
-        self._counts.gauge("EventsBehindSeconds", behind_seconds)
+        self.counts.gauge("EventsBehindSeconds", behind_seconds)
         tools.log("reconciled", events_behind_seconds=behind_seconds)
 
     def _apply_window(self, since: int, until: int, newest: set[int], tools: Tools) -> bool:
         """Apply all events of this time; returns whether all of them are applied."""
         is_complete, after = True, None
         while True:
-            if self._seconds_left() <= STEP_SECONDS:
+            if self.seconds_left() <= STEP_SECONDS:
                 return False
             events, after = list_events(tools.stripe.client, since=since, until=until, after=after)
             newest.update(event.created for event in events)
-            is_complete &= all(self._parallel(self._apply, events))
+            is_complete &= all(self.parallel(self._apply, events))
             if after is None:
                 return is_complete
 
     def _apply(self, event: StripeEvent) -> bool:
         try:
-            self._apply_event(event)
+            self.apply(event)
         except Exception as error:  # An event that fails does not block the others.
             about = {"event_id": event.event_id, "order_id": event.order_id}
             message = "event not applied: the next run tries again"
@@ -182,10 +172,10 @@ class ReconcileRun:
 
     def _report(self, message: str, error: Exception, **about: object) -> None:
         cause = cause_of(error)
-        self._counts("ReconcileFailed")
+        self.counts("ReconcileFailed")
         if cause:
-            self._counts(Alarm(cause))
+            self.counts(Alarm(cause))
         details = {**about, "error": logged_as(error), "why": str(error), "cause": cause}
         unexpected = error if cause is Cause.UNEXPECTED_ERROR else None
         given = {name: value for name, value in details.items() if value is not None}
-        self._logger.warning(message, extra=given, exc_info=unexpected)
+        self.logger.warning(message, extra=given, exc_info=unexpected)

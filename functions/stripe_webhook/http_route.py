@@ -18,13 +18,8 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.event_handler import Response, content_types
 from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
-from onecharge.payments.stripe_events import (
-    EventDeferred,
-    NewestReceived,
-    StripeEvent,
-    is_signing_secret,
-    parse_event,
-)
+from onecharge.payments.stripe_events import NewestReceived, StripeEvent, is_signing_secret, parse_event
+from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync import OUTAGES, cause_of
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.http_api import HttpApi, JsonResponse, Problem, try_again
@@ -76,7 +71,7 @@ class WebhookRoute:
             cause = cause_of(error)
             if cause:
                 self.count(Alarm(cause))
-            why = str(error) if isinstance(error, EventDeferred) else None
+            why = str(error) if isinstance(error, Deferred) else None
             about = {"error": logged_as(error), "why": why, "cause": cause, "correlation_id": app.correlation_id}
             self.logger.warning("webhook deferred: Stripe sends it again", extra=about)
             return try_again("The event was not applied. Send it again.").response(app.correlation_id)
@@ -84,7 +79,7 @@ class WebhookRoute:
         return app
 
     def _verified(self, request: APIGatewayProxyEventV2) -> stripe.Event:
-        """The event in the request. Raises NotFromStripe, and EventDeferred if no signing secret is stored."""
+        """The event in the request. Raises NotFromStripe, and Deferred if no signing secret is stored."""
         header = request.headers.get("stripe-signature")
         try:
             body = request.decoded_body or ""
@@ -102,7 +97,7 @@ class WebhookRoute:
         if not is_signing_secret(found) and self.secret.read_again():
             found = self.secret.current()
         if not is_signing_secret(found):
-            raise EventDeferred("no signing secret is stored", alarm=Cause.STRIPE_ACCOUNT)
+            raise Deferred("no signing secret is stored", alarm=Cause.STRIPE_ACCOUNT)
         return found
 
     def _apply(self, event: Any) -> None:
@@ -119,7 +114,7 @@ class WebhookRoute:
             # The endpoint, or the key, is of another environment: with this key nothing of the event can be read. It is
             # not dropped, since the key may be the wrong one.
             self.count("EventOfOtherMode")
-            raise EventDeferred("event of the other mode: live, or of a sandbox", alarm=Cause.STRIPE_ACCOUNT)
+            raise Deferred("event of the other mode: live, or of a sandbox", alarm=Cause.STRIPE_ACCOUNT)
         self.newest.saw(parsed)
         self.apply(parsed)
         self.count("EventProcessed")

@@ -1,6 +1,6 @@
 """The functions' log lines: events of CloudWatch Logs ─► lines, and the lines of each order. Pure.
 
-A line is Powertools' (onecharge.runtime.logs), a request to Stripe in embedded metric format (stripe_metrics.py), or
+A line is Powertools' (onecharge.runtime.logs), a request to Stripe in embedded metric format (stripe_client.py), or
 Lambda's own, which says that a function has timed out.
 """
 

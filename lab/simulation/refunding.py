@@ -22,7 +22,8 @@ from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge import retrieve
-from onecharge.payments.rows import Dispute, ReleaseLease
+from onecharge.payments.rows import Dispute
+from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import BackOff, Consumer, Disposition, Done
 from onecharge.runtime.dynamodb import to_item
@@ -192,7 +193,7 @@ class RefundWorld(World):
         """SNS, for the payment service."""
         self.pause("sns Publish")
         if self.fault("sns Publish", ("refused",)):
-            raise ReleaseLease("SNS does not accept it")
+            raise Deferred("SNS does not accept it")
         told = event.data
         if told.stripe_refund_id is None:
             self.refused.add(told.refund_id)

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from charge_order.app import ORDER_EVENT, handle
+from charge_order.app import ORDER_EVENT
 from get_payment.payment import PaymentView, intent_to_confirm
 from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEvent
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.deliveries import handle
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.refund import refund, tell_later_word
 from onecharge.payments.stripe_events import NewestReceived, Received, ReconcileCheckpoint, StripeEvent, parse_event
@@ -25,8 +26,7 @@ from onecharge.runtime.consumer import Disposition
 from onecharge.runtime.metrics import Counts
 from onecharge.runtime.parallel import one_after_another
 from ops.release import Release
-from reconcile.app import bounds_of
-from reconcile.run import ReconcileRun
+from reconcile.run import STEP_SECONDS, ReconcileRun
 from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.builders import BOUNDS, PAYMENTS, PAYMENTS_STATE, SHOP, TABLES
 from tests.shop.dynamodb import Item, MemoryDynamoDB
@@ -34,9 +34,9 @@ from tests.shop.stripe import SdkObject
 from tests.shop.tools import tools_of
 from tests.support.silent import SILENT
 
-RECONCILE_BOUNDS = TimeBounds.of(240)
-WEBHOOK_BOUNDS = TimeBounds.of(20)
-PAGE_BOUNDS = TimeBounds.of(15)
+RECONCILE_BOUNDS = TimeBounds(240)
+WEBHOOK_BOUNDS = TimeBounds(20)
+PAGE_BOUNDS = TimeBounds(15)
 """How long each function may run, as template.yaml says."""
 MESSAGE = ORDER_EVENT
 ORDERS = "Orders"
@@ -179,9 +179,8 @@ class SimulatedPayments:
 
     def reconcile(self, report: Callable[[str], None], seconds_left: Callable[[], float]) -> None:
         """One scheduled run of the reconciler."""
-        bounds = bounds_of(RECONCILE_BOUNDS.function_timeout_seconds)
         ReconcileRun(
-            make_tools=lambda: self.tools(bounds, report),
+            make_tools=lambda: self.tools(TimeBounds(STEP_SECONDS), report),
             apply=lambda event: self.apply_event(event, report),
             state=CheckpointStore(self.dynamodb, PAYMENTS_STATE, ReconcileCheckpoint),
             received=CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received),

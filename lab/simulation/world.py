@@ -66,7 +66,7 @@ from tests.support.silent import SILENT
 VISIBILITY_SECONDS = 180
 MAX_RECEIVE_COUNT = 500
 RECONCILE_EVERY_SECONDS = 1800
-OPERATOR_BOUNDS = TimeBounds.of(900)
+OPERATOR_BOUNDS = TimeBounds(900)
 _FAULTY_STEPS_MAX = 1000
 _CANCELS_MAX = 3
 _ACTS_MAX = 6
@@ -1142,7 +1142,7 @@ class World(BaseWorld):
             return f"the row says that {shown} is refunded of {named}, and Stripe {refunded}"
         disputes = [(each.id, each.status) for each in self.stripe.disputes if each.charge.payment_intent == named]
         told = (item.get("dispute_id", {}).get("S"), item.get("dispute_status", {}).get("S"))
-        # The newest, rather one that takes or took money (PaymentIntents.newest_dispute).
+        # The newest, rather one that takes or took money (Dispute.that_counts).
         newest = min(disputes[::-1], key=lambda each: Dispute(*each).took_nothing, default=(None, None))
         return "" if told == newest else f"the row says {told} of the dispute of {named}, and Stripe {newest}"
 

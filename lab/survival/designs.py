@@ -6,7 +6,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from charge_order.app import ORDER_EVENT, handle
+from charge_order.app import ORDER_EVENT
 from lab.simulation.world import MAX_RECEIVE_COUNT
 from lab.survival.design import ORDERS, Clients, Design, Handler
 from lab.survival.published_designs import (
@@ -26,6 +26,7 @@ from lab.survival.published_designs import (
 from onecharge.contract.states import PaymentState
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.deliveries import handle
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from onecharge.runtime.consumer import Consumer

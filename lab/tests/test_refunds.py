@@ -15,7 +15,7 @@ from lab.simulation.stored import is_caught
 from onecharge.orders.refund_store import OrderRefundStore, _is_still, pending_minor
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.refund import _write_sent
-from onecharge.payments.refund_rules import Refused, Sent, after_refusal, decide, own
+from onecharge.payments.refund_rules import REFUSED, Sent, StripeRefund, after_refusal, decide, own
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_responses import ResponseKind, classify
 from onecharge.payments.sync import sync, sync_row
@@ -54,7 +54,7 @@ def _replacing(function: Callable[..., Any], mutant: Callable[..., Any]) -> Brea
 
 def _deciding(**changes: Any) -> Break:
     """The worker decides without one of the things that it has read."""
-    return _replacing(decide, lambda refund_id, listed, **given: decide(refund_id, listed, **{**given, **changes}))
+    return _replacing(decide, lambda wanted, listed, **given: decide(wanted, listed, **{**given, **changes}))
 
 
 def _ignoring(condition: str) -> Break:
@@ -78,14 +78,19 @@ def _another_key_each_time(world: RefundWorld) -> None:
     world.service.stripe = replace(world.service.stripe, client=client)
 
 
-def _sends_what_is_refused(refund_id: str, listed: Any, *, sent: Sent, **given: Any) -> Any:
-    return decide(refund_id, listed, sent=sent._replace(code=None), **given)
+def _sends_what_is_refused(wanted: Any, listed: Any, *, sent: Sent, **given: Any) -> Any:
+    return decide(wanted, listed, sent=sent._replace(code=None), **given)
+
+
+def _refused_at_once(wanted: Any, sent: Sent, _: int) -> StripeRefund:
+    return StripeRefund(None, REFUSED, wanted.amount_minor, wanted.currency, wanted.refund_id, sent.code)
 
 
 def _tells_before_it_syncs(world: RefundWorld) -> None:
-    def lazy(order_id: str, row: Any, intent: Any, payment_intent_id: str, tools: Any) -> None:
+    def lazy(order_id: str, payment_intent_id: str, tools: Any, **how: Any) -> Any:
         if world.current is None or world.current.message is None:
-            sync_row(order_id, row, intent, payment_intent_id, tools)
+            return sync_row(order_id, payment_intent_id, tools, **how)
+        return tools.payments.read(order_id)
 
     world.service.replaced[sync_row] = lazy
 
@@ -144,7 +149,7 @@ MUTANTS: Mapping[str, Break] = {
     "its own is not looked up": _replacing(own, lambda refund_id, listed: None),
     "sent without a word in the row": _replacing(_write_sent, lambda *_: True),
     "the word in the row ignores its revision": _ignoring("revision = :read"),
-    "a refusal is told while a request is open": _replacing(after_refusal, lambda sent, now: Refused(str(sent.code))),
+    "a refusal is told while a request is open": _replacing(after_refusal, _refused_at_once),
     "what was refused is sent again": _replacing(decide, _sends_what_is_refused),
     "every failure is a refusal": _replacing(
         classify, lambda error: replace(classify(error), kind=ResponseKind.REFUND_REFUSED)

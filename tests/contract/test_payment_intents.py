@@ -1,10 +1,8 @@
 """The shop's client of Stripe shows what Stripe's SDK shows over HTTP: one engine is behind both."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import stripe
 
 from onecharge.payments.stripe_client import stripe_client
@@ -13,234 +11,90 @@ from tests.shop.builders import PATIENT
 from tests.shop.dynamodb import NoFaults
 from tests.shop.stripe import ShopStripe, client_of
 
-PAYS, DECLINED, REQUIRES_ACTION = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
-NOW = int(time.time())
+PAYS, DECLINED, ASKS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
+ORDER = {"allowed_payment_method_types": ["card"], "metadata": {"order_id": "ord_1"}, "currency": "eur"}
+EXPANDED = {"expand": ["latest_charge"]}
+SHOWN = ("id", "status", "amount", "currency", "cancellation_reason")
 
 
-@pytest.fixture(params=["in process", "stand-in"])
-def client(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """Each client."""
-    if request.param == "in process":
-        yield client_of(ShopStripe(NoFaults(NOW)))
-        return
+def transcript(client: stripe.StripeClient) -> list[Any]:
+    """What the SDK shows after each request: the object and whether it is a replay, or the error."""
+    seen: list[Any] = []
+    names: dict[str, str] = {}
+
+    def shown(answer: Any) -> list[Any]:
+        """Ids by their order: each account makes up its own."""
+        values = [getattr(answer, name, None) for name in SHOWN]
+        return [names.setdefault(str(values[0]), f"object {len(names)}"), *values[1:]]
+
+    def ask(method: Any, *given: Any) -> Any:
+        try:
+            made = method(*given)
+        except stripe.StripeError as error:
+            details: Any = error.error
+            intent = getattr(details, "payment_intent", None)
+            replayed = (
+                (error.headers or {}).get("Idempotent-Replayed"),
+                (error.headers or {}).get("idempotent-replayed"),
+            )
+            about = [getattr(details, name, None) for name in ("type", "code", "decline_code", "param")]
+            seen.append(
+                [type(error).__name__, error.http_status, error.code, *about, *replayed, intent and shown(intent)]
+            )
+            return None
+        if hasattr(made, "has_more"):
+            seen.append([made.has_more, *map(shown, made.data)])
+        else:
+            charge, last = getattr(made, "latest_charge", None), getattr(made, "last_payment_error", None)
+            declined = last and [last.code, last.decline_code]
+            refunded = getattr(charge, "amount_refunded", None)
+            replayed = made.last_response.headers.get("idempotent-replayed")
+            seen.append([*shown(made), replayed, bool(charge), refunded, declined])
+        return made
+
+    intents, refunds, events, disputes = (
+        getattr(client.v1, name) for name in ("payment_intents", "refunds", "events", "disputes")
+    )
+
+    def create(key: str, amount: int = 1099) -> str:
+        return str(getattr(ask(intents.create, {**ORDER, "amount": amount}, {"idempotency_key": key}), "id", ""))
+
+    def confirm(intent_id: str, card: str, key: str) -> None:
+        ask(intents.confirm, intent_id, {"payment_method": card, "use_stripe_sdk": True}, {"idempotency_key": key})
+
+    first = create("1")
+    create("1")
+    create("1", amount=1)
+    for card, key in ((DECLINED, "a"), (DECLINED, "a"), ("pm_unknown", "b"), (PAYS, "c"), (PAYS, "c"), (PAYS, "d")):
+        confirm(first, card, key)
+        ask(intents.retrieve, first, EXPANDED)
+    ask(intents.cancel, first, {"cancellation_reason": "abandoned"})
+    second, third = create("2"), create("3")
+    confirm(second, PAYS, "c")
+    confirm(second, ASKS, "e")
+    confirm(second, PAYS, "f")
+    for reason in ("requested_by_customer", "abandoned"):
+        ask(intents.cancel, third, {"cancellation_reason": reason})
+    confirm(third, PAYS, "g")
+    confirm("pi_unknown", PAYS, "h")
+    ask(intents.retrieve, "pi_unknown", EXPANDED)
+    for given in ({"limit": 2}, {"limit": 2, "starting_after": second}, {"created": {"lt": 1}}):
+        ask(intents.list, given)
+    for key, amount in (("r", 99), ("r", 99), ("s", 10**6), ("t", 1000)):
+        ask(refunds.create, {"payment_intent": first, "amount": amount}, {"idempotency_key": key})
+    ask(refunds.list, {"payment_intent": first})
+    ask(disputes.list, {"payment_intent": first})
+    ask(intents.retrieve, first, EXPANDED)
+    types = ["payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.canceled"]
+    listed = [(each.type, *shown(each.data.object)) for each in events.list({"types": types}).data]
+    pages = [each.id for each in intents.list({"limit": 1}).auto_paging_iter()]
+    return [*seen, listed, [names[each] for each in pages]]
+
+
+def test_both_clients_show_the_same() -> None:
+    """Creates, confirms, cancels, replays, declines, refusals, lists, refunds and events, one after the other."""
+    in_process = transcript(client_of(ShopStripe(NoFaults(int(time.time())))))
     with running_standin() as standin:
-        yield stripe_client("sk_test_x", api_base=standin.base_url, bounds=PATIENT)
-
-
-def created(client: Any, key: str = "order:1", **changes: Any) -> Any:
-    parameters = {
-        "amount": 1099,
-        "currency": "eur",
-        "allowed_payment_method_types": ["card"],
-        "metadata": {"order_id": "ord_1"},
-        **changes,
-    }
-    return client.v1.payment_intents.create(parameters, {"idempotency_key": key})
-
-
-def confirmed(client: Any, intent_id: str, card: str, key: str, **more: Any) -> Any:
-    return client.v1.payment_intents.confirm(intent_id, {"payment_method": card, **more}, {"idempotency_key": key})
-
-
-def refused(client: Any, intent_id: str, card: str, key: str, **more: Any) -> stripe.StripeError:
-    with pytest.raises(stripe.StripeError) as error:
-        confirmed(client, intent_id, card, key, **more)
-    return error.value
-
-
-def details(error: stripe.StripeError) -> Any:
-    assert error.error is not None
-    return error.error
-
-
-def test_no_money_moves_before_the_confirm(client: Any) -> None:
-    """It is requires_payment_method after the create, and succeeded after the confirm."""
-    intent = created(client)
-    assert (intent.status, intent.latest_charge, intent.payment_method) == ("requires_payment_method", None, None)
-    assert intent.client_secret.startswith(intent.id)
-    assert intent.metadata.to_dict() == {"order_id": "ord_1"}
-    paid = confirmed(client, intent.id, PAYS, "a")
-    assert (paid.id, paid.status, paid.amount, paid.currency) == (intent.id, "succeeded", 1099, "eur")
-    assert paid.latest_charge
-    assert client.v1.payment_intents.retrieve(intent.id).latest_charge == paid.latest_charge
-
-
-def test_a_replay_has_the_header_in_any_case(client: Any) -> None:
-    """It has the body of the first response, not the current status."""
-    first, again = created(client), created(client)
-    assert "idempotent-replayed" not in first.last_response.headers
-    assert again.last_response.headers["idempotent-replayed"] == "true"
-    assert again.last_response.headers["Idempotent-Replayed"] == "true"
-    confirmed(client, first.id, PAYS, "a")
-    assert created(client).status == "requires_payment_method"
-    assert client.v1.payment_intents.retrieve(first.id).status == "succeeded"
-
-
-def test_a_replayed_error_has_the_header(client: Any) -> None:
-    """The exception has it among its headers."""
-    intent = created(client)
-    first, again = (refused(client, intent.id, DECLINED, "a") for _ in range(2))
-    assert "idempotent-replayed" not in (first.headers or {})
-    assert (again.headers or {})["idempotent-replayed"] == (again.headers or {})["Idempotent-Replayed"] == "true"
-    assert details(first).code == details(again).code == "card_declined"
-
-
-def test_a_key_is_for_one_request(client: Any) -> None:
-    """With other parameters, or for another PaymentIntent, it is refused, and nothing is executed."""
-    first, second = created(client, "shared"), created(client)
-    with pytest.raises(stripe.IdempotencyError):
-        created(client, "shared", amount=1)
-    confirmed(client, first.id, PAYS, "a")
-    assert isinstance(refused(client, second.id, PAYS, "a"), stripe.IdempotencyError)
-    assert client.v1.payment_intents.retrieve(second.id).status == "requires_payment_method"
-
-
-def test_another_card_pays_after_a_decline(client: Any) -> None:
-    """The same PaymentIntent succeeds, and last_payment_error is null."""
-    intent = created(client)
-    error = refused(client, intent.id, DECLINED, "a")
-    assert isinstance(error, stripe.CardError)
-    assert (error.http_status, details(error).code, details(error).decline_code) == (
-        402,
-        "card_declined",
-        "generic_decline",
-    )
-    shown = details(error).payment_intent
-    assert (shown.id, shown.status) == (intent.id, "requires_payment_method")
-    assert shown.last_payment_error.decline_code == "generic_decline"
-    paid = confirmed(client, intent.id, PAYS, "b")
-    assert (paid.id, paid.status, paid.last_payment_error) == (intent.id, "succeeded", None)
-
-
-def test_a_decline_names_its_payment_method_and_its_charge(client: Any) -> None:
-    """They distinguish two declines of one PaymentIntent."""
-    intent = created(client)
-    declines = [details(refused(client, intent.id, DECLINED, key)).payment_intent for key in ("a", "b")]
-    assert all(decline.last_payment_error.payment_method.id.startswith("pm_") for decline in declines)
-    first, second = (decline.latest_charge for decline in declines)
-    assert first != second
-    assert [decline.last_payment_error.charge for decline in declines] == [first, second]
-    assert confirmed(client, intent.id, PAYS, "c").latest_charge not in (None, first, second)
-
-
-def test_a_succeeded_payment_intent_cannot_be_confirmed_again(client: Any) -> None:
-    """The error contains the PaymentIntent and is stored under the key."""
-    intent = created(client)
-    paid = confirmed(client, intent.id, PAYS, "a")
-    errors = [refused(client, intent.id, PAYS, "b") for _ in range(2)]
-    for error in errors:
-        assert (error.http_status, details(error).code) == (400, "payment_intent_unexpected_state")
-        shown = details(error).payment_intent
-        assert (shown.id, shown.status, shown.latest_charge) == (intent.id, "succeeded", paid.latest_charge)
-    assert (errors[1].headers or {})["idempotent-replayed"] == "true"
-
-
-@pytest.mark.parametrize("reason", ["requested_by_customer", "abandoned"])
-def test_a_canceled_payment_intent_can_never_charge(client: Any, reason: str) -> None:
-    """It can be neither confirmed nor canceled again, and keeps its reason."""
-    intent = created(client)
-    assert intent.cancellation_reason is None
-    canceled = client.v1.payment_intents.cancel(intent.id, {"cancellation_reason": reason})
-    assert (canceled.status, canceled.cancellation_reason) == ("canceled", reason)
-    error = refused(client, intent.id, PAYS, "a")
-    assert (error.http_status, details(error).code) == (400, "payment_intent_unexpected_state")
-    assert details(error).payment_intent.status == "canceled"
-    with pytest.raises(stripe.InvalidRequestError):
-        client.v1.payment_intents.cancel(intent.id, {}, {"idempotency_key": "again"})
-    assert client.v1.payment_intents.retrieve(intent.id).cancellation_reason == reason
-
-
-def test_a_succeeded_payment_intent_cannot_be_canceled(client: Any) -> None:
-    """Stripe decides the race between confirm and cancel. The error contains the PaymentIntent."""
-    intent = created(client)
-    confirmed(client, intent.id, PAYS, "a")
-    with pytest.raises(stripe.InvalidRequestError) as error:
-        client.v1.payment_intents.cancel(intent.id, {"cancellation_reason": "abandoned"})
-    assert details(error.value).code == "payment_intent_unexpected_state"
-    assert details(error.value).payment_intent.status == "succeeded"
-
-
-def test_requires_action_can_be_confirmed_with_another_card(client: Any) -> None:
-    """Off session, its confirm is declined with authentication_required."""
-    intent = created(client)
-    waiting = confirmed(client, intent.id, REQUIRES_ACTION, "a")
-    assert (waiting.status, waiting.latest_charge) == ("requires_action", None)
-    assert confirmed(client, intent.id, PAYS, "b").status == "succeeded"
-    other = created(client, "order:2")
-    error = refused(client, other.id, REQUIRES_ACTION, "c", off_session=True)
-    assert (error.http_status, details(error).code) == (402, "authentication_required")
-    assert details(error).payment_intent.status == "requires_payment_method"
-
-
-def test_an_unknown_payment_method_is_refused(client: Any) -> None:
-    """Nothing is charged. Stripe does not document whether the key stores this error, and no code depends on it."""
-    intent = created(client)
-    error = refused(client, intent.id, "pm_unknown", "a")
-    assert isinstance(error, stripe.InvalidRequestError)
-    assert (error.http_status, error.code, error.param) == (400, "resource_missing", "payment_method")
-    assert confirmed(client, intent.id, PAYS, "b").status == "succeeded"
-
-
-def test_an_unknown_payment_intent_is_a_404(client: Any) -> None:
-    """Retrieve and confirm both say so."""
-    with pytest.raises(stripe.InvalidRequestError) as error:
-        client.v1.payment_intents.retrieve("pi_unknown")
-    assert (error.value.http_status, error.value.code) == (404, "resource_missing")
-    assert refused(client, "pi_unknown", PAYS, "a").http_status == 404
-
-
-def test_a_list_is_immediate_and_paged(client: Any) -> None:
-    """Newest first; it filters by creation time."""
-    intents = [created(client, f"order:{number}") for number in range(6)]
-    ids, first_at = [intent.id for intent in intents], intents[0].created
-    page = client.v1.payment_intents.list({"limit": 2})
-    assert (page.has_more, [intent.id for intent in page.data]) == (True, ids[:3:-1])
-    after = client.v1.payment_intents.list({"starting_after": ids[3]})
-    assert [intent.id for intent in after.data] == ids[2::-1]
-    recent = {"gte": first_at, "lte": first_at + 3600}
-    assert len(client.v1.payment_intents.list({"created": recent}).data) == 6
-    assert client.v1.payment_intents.list({"created": {"lt": first_at}}).data == []
-
-
-@pytest.mark.parametrize("client", ["stand-in"], indirect=True)
-def test_the_sdk_pages_through_lists(client: Any) -> None:
-    """Each object is read once."""
-    ids = [created(client, f"o:{n}").id for n in range(3)]
-    assert [each.id for each in client.v1.payment_intents.list({"limit": 2}).auto_paging_iter()] == ids[::-1]
-
-
-def test_events_are_listed_by_type(client: Any) -> None:
-    """Newest first, page by page, each with the PaymentIntent at that time."""
-    intent = created(client)
-    refused(client, intent.id, DECLINED, "a")
-    confirmed(client, intent.id, PAYS, "b")
-    types = ["payment_intent.succeeded", "payment_intent.payment_failed", "payment_intent.created"]
-    page = client.v1.events.list({"types": types, "limit": 2})
-    rest = client.v1.events.list({"types": types, "limit": 2, "starting_after": page.data[-1].id})
-    assert [event.type for event in (*page.data, *rest.data)] == types
-    [failed] = client.v1.events.list({"types": ["payment_intent.payment_failed"]}).data
-    assert (failed.data.object.id, failed.data.object.status) == (intent.id, "requires_payment_method")
-
-
-def test_a_refund_is_retrieved_and_listed(client: Any) -> None:
-    """A retrieve needs its id, a list its PaymentIntent."""
-    intent = created(client)
-    confirmed(client, intent.id, PAYS, "a")
-    refund = client.v1.refunds.create({"payment_intent": intent.id, "amount": 99}, {"idempotency_key": "refund"})
-    assert client.v1.refunds.retrieve(refund.id).amount == 99
-    [listed] = client.v1.refunds.list({"payment_intent": intent.id}).data
-    assert (listed.id, listed.status, listed.charge) == (
-        refund.id,
-        "succeeded",
-        client.v1.payment_intents.retrieve(intent.id).latest_charge,
-    )
-
-
-def test_an_event_is_retrieved_by_its_id(client: Any) -> None:
-    """It is the same as in the list. An unknown id is an error."""
-    client.v1.payment_intents.cancel(client.v1.payment_intents.create({"amount": 1099, "currency": "eur"}).id)
-    listed = client.v1.events.list({"types": ["payment_intent.canceled"]}).data[0]
-    kept = client.v1.events.retrieve(listed.id)
-    assert (kept.id, kept.type, kept.data.object.id) == (listed.id, listed.type, listed.data.object.id)
-    with pytest.raises(stripe.InvalidRequestError):
-        client.v1.events.retrieve("evt_unknown")
+        over_http = transcript(stripe_client("sk_test_x", api_base=standin.base_url, bounds=PATIENT))
+    assert in_process == over_http
+    assert all(each in str(in_process) for each in ("succeeded", "requires_action", "canceled", "generic_decline"))

@@ -12,7 +12,6 @@ from stripe_webhook.http_route import WebhookRoute
 from tests.shop.builders import T0
 from tests.shop.scripted_stripe import ASKS_FOR_ACTION
 from tests.shop.shop import Shop
-from tests.shop.stripe import client_of
 from tests.support.harness import LambdaContext, Sample
 
 Event = dict[str, Any]
@@ -76,14 +75,6 @@ class Endpoint(Shop):
     def paid_at_the_bank(self) -> Event:
         """The event of a success that the row does not show yet."""
         return self.stripe.show(self.at_the_bank(), "succeeded")
-
-    def another_payment_intent(self) -> str:
-        """The order has a second one, which its row does not name, as after two restored tables; returns its id."""
-        first = self.stripe.intent("pi_0")
-        names = {"metadata": first.metadata, "description": first.description}
-        parameters = {"amount": first.amount, "currency": first.currency, **names}
-        made = client_of(self.stripe).v1.payment_intents.create(parameters)
-        return str(made.id)
 
     # ------------------------------------------------------------ what Stripe sends
 

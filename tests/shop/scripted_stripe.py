@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import stripe
 
 from onecharge.payments.stripe_events import EVENT_TYPES
-from stripe_standin import attempts, payment_intents, payment_methods
+from stripe_standin import attempts, payment_intents
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod
 from tests.shop.dynamodb import Faults
@@ -84,11 +84,6 @@ def killed_after(execute: Execute) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def as_usual(execute: Execute) -> Any:
-    """Nothing unusual happens."""
-    return execute()
-
-
 def of_another_order(_: Execute) -> Any:
     """The answer has the metadata of another order."""
     metadata = {"order_id": "ord_" + "b" * 32}
@@ -123,10 +118,6 @@ class ScriptedStripe(ShopStripe):
         """What takes the place of the next requests of each operation."""
         self.failing: dict[str, Step] = {}
         """What takes the place of all requests of an operation, of a PaymentIntent's id, or ("") of all."""
-
-    def new_form(self, card: str) -> str:
-        """The id of the PaymentMethod that the customer's next form makes of this test card."""
-        return payment_methods.new(self.ours, card).id
 
     def client(self) -> Any:
         """A `stripe.StripeClient` over it."""

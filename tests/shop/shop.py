@@ -16,13 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import boto3
-
-from charge_order.app import handle
 from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.deliveries import handle
 from onecharge.payments.payment_intents import PaymentIntents, description_of
 from onecharge.payments.refund import refund, tell_later_word
 from onecharge.payments.rows import FrozenRequest, Payment
@@ -32,7 +30,7 @@ from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
 from onecharge.runtime.dynamodb import from_item, to_item
-from onecharge.runtime.metrics import Counts
+from onecharge.runtime.metrics import Alarm, Counts
 from onecharge.runtime.parallel import Parallel, one_after_another
 from reconcile.run import ReconcileRun
 from stripe_standin.refunds import Refund
@@ -53,7 +51,7 @@ from tests.shop.dynamodb import Faults, MemoryDynamoDB
 from tests.shop.scripted_stripe import ScriptedStripe, killed, killed_after
 from tests.shop.stripe import client_of
 from tests.shop.tools import NO_RATE_LIMIT, REQUIRES_ACTION_SECONDS, tools_of
-from tests.support.harness import Log, create_table
+from tests.support.harness import Log
 
 RUN_SECONDS = 240.0
 """How long a run of the reconciler may take."""
@@ -182,7 +180,7 @@ class Shop:
         )
 
     def apply(self, event: StripeEvent) -> None:
-        """What SyncParts.apply does."""
+        """What PaymentParts.apply does."""
         tools = self.tools()
         order_id = sync(event, tools)
         if order_id is not None and event.refund is not None:
@@ -306,6 +304,11 @@ class Shop:
         """The table has this row, whatever was there."""
         self.dynamodb.put_item(TableName=PAYMENTS, Item=to_item(row))
 
+    @property
+    def alarms(self) -> list[str]:
+        """The causes of the alarms that were counted."""
+        return [each.cause for each in self.counted if isinstance(each, Alarm)]
+
     # ------------------------------------------------------------ refunds
 
     @property
@@ -330,12 +333,3 @@ def paid_shop() -> Shop:
     shop.counted.clear()
     shop.io.passed = 0
     return shop
-
-
-def shop_on_moto(log: Log) -> Shop:
-    """Over the AWS that boto3's clients reach, with template.yaml's tables."""
-    dynamodb = boto3.client("dynamodb")
-    logical_ids = {PAYMENTS: "PaymentsTable", PAYMENTS_STATE: "PaymentsStateTable"}
-    for name, logical_id in logical_ids.items():
-        create_table(dynamodb, name, logical_id)
-    return Shop(log, dynamodb)

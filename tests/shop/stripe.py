@@ -468,13 +468,8 @@ class ShopStripe:
         payment_intents.cancel_now(self._account_of(intent), intent, reason)
         return True
 
-    def update_by_hand(self, intent: PaymentIntent) -> bool:
-        """A person adds metadata in the Dashboard, which clears the last error; False if there is none."""
-        had_error, intent.last_payment_error = intent.last_payment_error is not None, None
-        return had_error
-
     def edit_by_hand(self, intent: PaymentIntent, **metadata: str) -> None:
-        """A person changes metadata in the Dashboard, which clears the last error, too."""
+        """A person changes metadata in the Dashboard, which clears the last error."""
         intent.metadata |= metadata
         intent.last_payment_error = None
 

@@ -1,7 +1,6 @@
 """What the payment service works with, over fakes at the boundary."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from aws_lambda_powertools import Logger
@@ -14,29 +13,23 @@ from onecharge.payments.tools import Tools
 from tests.shop.builders import BOUNDS
 from tests.support.silent import SILENT
 
-
-class FullBucket:
-    """A token bucket that is never empty."""
-
-    def take(self, until: float) -> bool:
-        return True
+REQUIRES_ACTION_SECONDS = 12 * 3600
 
 
-@dataclass(frozen=True)
-class RateOf:
-    """Stripe's rate limit, with the same bucket for each endpoint."""
-
-    bucket: Any
+class _NoLimit:
+    """Stripe's rate limit, which is never reached."""
 
     @property
     def creates(self) -> Any:
-        return self.bucket
+        return self
 
     confirms = refunds = creates
 
+    def take(self, _: float) -> bool:
+        return True
 
-REQUIRES_ACTION_SECONDS = 12 * 3600
-NO_RATE_LIMIT: Any = RateOf(FullBucket())
+
+NO_RATE_LIMIT: Any = _NoLimit()
 
 
 def tools_of(

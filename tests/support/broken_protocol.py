@@ -3,10 +3,10 @@
 BREAKS = (
     (
         "charge_rows.py",
-        'condition=f"{_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}"',
-        'condition=f"{_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT} OR attribute_exists(order_id)"',
+        'f"{_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}"',
+        'f"{_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT} OR attribute_exists(order_id)"',
     ),
-    ("charge_rows.py", 'condition = "attribute_not_exists(payment_intent_id)"', 'condition = ""'),
+    ("charge_rows.py", 'condition = " AND attribute_not_exists(payment_intent_id)"', 'condition = ""'),
     ("charge.py", "    if row.payment_intent_id:\n", "    if False:\n"),
     (
         "rows.py",

@@ -11,7 +11,7 @@ from botocore.config import Config
 
 from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
 from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.deliveries import charge_order
+from onecharge.payments.deliveries import handle
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
@@ -39,7 +39,7 @@ def event(number: int, placed_at: datetime) -> OrderPlacedEvent:
 
 
 def main(table: str, stripe_api_base: str, orders: int, deliveries_of_each: int, placed_at: str) -> None:
-    bounds = TimeBounds.of(30)
+    bounds = TimeBounds(30)
     client = boto3.client("dynamodb", config=Config(max_pool_connections=THREADS))
     _ = client.exceptions  # as onecharge.runtime.aws makes it
     store = PaymentStore(client, table)
@@ -50,7 +50,7 @@ def main(table: str, stripe_api_base: str, orders: int, deliveries_of_each: int,
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline:
             tools = tools_of(store, stripe, time.time)
-            if charge_order(event(number, datetime.fromisoformat(placed_at)), tools) == Done():
+            if handle(event(number, datetime.fromisoformat(placed_at)), tools) == Done():
                 return True
             time.sleep(_PAUSE_SECONDS)
         return False

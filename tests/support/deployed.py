@@ -115,7 +115,7 @@ class DeployedStack(Stack):
 
     @property
     def stripe(self) -> StripeAccount:  # type: ignore[override]  # What it cannot do skips the test.
-        client = stripe_client(self.stripe_key, api_base=self.stripe_api_base, bounds=TimeBounds.of(30))
+        client = stripe_client(self.stripe_key, api_base=self.stripe_api_base, bounds=TimeBounds(30))
         return StripeAccount(client)
 
 

@@ -16,10 +16,10 @@ from uuid import uuid4
 import boto3
 
 from charge_order.app import ORDER_EVENT
-from charge_order.app import handle as charge_order
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, new_order_item
 from onecharge.orders.transitions import WAITING
+from onecharge.payments.deliveries import handle as charge_order
 from onecharge.payments.payment_intents import description_of
 from onecharge.payments.rows import FrozenRequest, Payment
 from onecharge.runtime.consumer import Consumer

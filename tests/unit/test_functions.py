@@ -14,7 +14,7 @@ import pytest
 
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.refunds import RefundOutcomeEvent
-from onecharge.payments.rows import ReleaseLease
+from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.parts import Parts, part
 from refund_charge.app import RefundChargeParts
@@ -167,6 +167,6 @@ def test_an_outcome_that_sns_refuses_is_not_told(sample: Sample, refuses: bool) 
     sns.refuses = lambda _: refuses
     parts = RefundChargeParts({"PAYMENT_EVENTS_TOPIC_ARN": "payments-topic"})
     parts.__dict__["sns"] = sns
-    with pytest.raises(ReleaseLease) if refuses else nullcontext():
+    with pytest.raises(Deferred) if refuses else nullcontext():
         parts.publish(RefundOutcomeEvent.model_validate_json(body))
     assert [topic for topic, _ in sns.sent] == ["payments-topic"] * (not refuses)

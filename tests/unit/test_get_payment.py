@@ -136,6 +136,6 @@ def test_stripe_is_given_up_before_the_function_is() -> None:
     """Two tries that Stripe does not answer, and the reads before them, take less than the function's timeout."""
     timeout = load_template()["Resources"]["GetPaymentFunction"]["Properties"]["Timeout"]
     pause_seconds, dynamodb_seconds = 1, 3
-    one_request = TimeBounds.of(timeout).request_seconds * (STRIPE_RETRIES + 1) + pause_seconds
+    one_request = TimeBounds(timeout).request_seconds * (STRIPE_RETRIES + 1) + pause_seconds
     assert one_request + dynamodb_seconds < timeout
     assert timeout < 30  # That is how long an HTTP API waits.

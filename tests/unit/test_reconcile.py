@@ -1,7 +1,6 @@
 """reconcile: a scheduled run finds what no webhook and no message has told; what fails does not block the rest."""
 
 import json
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rules import CREATE_SECONDS
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, NewestReceived, parse_event
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.dynamodb import SHARDS
-from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import one_after_another
 from reconcile.app import ReconcileParts
 from reconcile.run import (
@@ -27,12 +24,12 @@ from reconcile.run import (
     UNATTENDED_SECONDS,
     WINDOW_SECONDS,
 )
-from tests.shop.builders import T0
+from tests.shop.builders import BOUNDS, T0
 from tests.shop.scripted_stripe import ASKS_FOR_ACTION, NO_ANSWER, WRONG_KEY, meanwhile
-from tests.shop.shop import RUN_SECONDS, Shop, order_id, shop_on_moto
+from tests.shop.shop import RUN_SECONDS, Shop, order_id
 from tests.shop.tools import REQUIRES_ACTION_SECONDS
 from tests.support.functions import handle
-from tests.support.harness import LambdaContext, Log, load_template, number_of
+from tests.support.harness import LambdaContext, load_template, number_of
 
 DUE_SECONDS = LISTED_AFTER_SECONDS + FINALIZING_SECONDS
 """So long after an event, a run has listed it, whether or not webhooks arrive."""
@@ -49,7 +46,7 @@ def shop() -> Shop:
 def alarms_of(shop: Shop, *, after_seconds: int = DUE_SECONDS) -> list[str]:
     """Run the reconciler so much later; returns the causes of its alarms."""
     shop.run(after_seconds=after_seconds)
-    return [each.cause for each in shop.counted if isinstance(each, Alarm)]
+    return shop.alarms
 
 
 # ---------------------------------------------------------------- events
@@ -80,35 +77,24 @@ def test_the_first_run_begins_now() -> None:
 
 
 def test_the_checkpoint_advances_only_once_everything_is_applied(shop: Shop) -> None:
-    """An event that fails does not block the others, and every run reads it again."""
+    """An event that fails does not block the others, and every run reads it again. The alarm JobsNotRun watches for how
+    long. One that raised its alarm is applied: nobody but a person can do more."""
     shop.pay_at_the_bank("abc")
+    shop.stripe.show(shop.made_before("requires_payment_method"), "succeeded")
     before = shop.checkpoint
     shop.stripe.failing["pi_1"] = NO_ANSWER
-    for after_seconds in (DUE_SECONDS, 300):
+    for after_seconds in (DUE_SECONDS, 6 * 3600):
         assert shop.run(after_seconds=after_seconds)["ReconcileFailed"] == 1
         assert [shop.state(name) for name in "abc"] == ["SUCCEEDED", "REQUIRES_ACTION", "SUCCEEDED"]
         assert shop.checkpoint == before
+        assert shop.alarms == [Cause.MONEY_DIFFERS]
+        assert shop.gauges["EventsBehindSeconds"] == shop.now - before.since
     [line, _] = [line for line in shop.log.lines if "event not applied" in line["message"]]
     assert (line["order_id"], line["payment_intent_id"]) == (order_id("b"), "pi_1")
     shop.stripe.failing.clear()
-    shop.run(after_seconds=300)
+    for _ in range(3):
+        shop.run(after_seconds=300)
     assert (shop.state("b"), shop.checkpoint.since) == ("SUCCEEDED", shop.now - FINALIZING_SECONDS)
-
-
-def test_an_event_that_raised_its_alarm_is_applied(shop: Shop) -> None:
-    """Nobody but a person can do more: reading goes on."""
-    shop.deliver()
-    shop.stripe.show(shop.made_before("requires_payment_method"), "succeeded")
-    assert alarms_of(shop) == [Cause.MONEY_DIFFERS]
-    assert shop.checkpoint.since == shop.now - FINALIZING_SECONDS
-
-
-def test_how_long_an_event_cannot_be_applied_is_measured(shop: Shop) -> None:
-    """The alarm JobsNotRun watches it."""
-    shop.pay_at_the_bank("a")
-    shop.stripe.failing["pi_0"] = NO_ANSWER
-    shop.run(after_seconds=6 * 3600)
-    assert shop.gauges["EventsBehindSeconds"] == 6 * 3600 + FINALIZING_SECONDS
 
 
 @pytest.mark.parametrize(("late_seconds", "state"), [(REREAD_SECONDS, "SUCCEEDED"), (REREAD_SECONDS + 1, "PENDING")])
@@ -124,17 +110,17 @@ def test_each_run_reads_three_hours_again(shop: Shop, late_seconds: int, state: 
     assert shop.state() == state
 
 
-def test_after_an_outage_events_are_read_in_windows(shop: Shop) -> None:
-    """So each run advances, however short its time is."""
-    shop.pay_at_the_bank("a")
-    shop.now += 3 * WINDOW_SECONDS + FINALIZING_SECONDS
+@pytest.mark.parametrize("days", [1, 90])
+def test_after_an_outage_events_are_read_in_windows(shop: Shop, days: int) -> None:
+    """So each run advances, however short its time is. Stripe keeps events for 30 days."""
     shop.seconds_a_request = RUN_SECONDS
-    begin, read = shop.checkpoint.since, []
-    for _ in range(3):
+    begin = max(
+        shop.checkpoint.since, shop.checkpoint.since + days * 24 * 3600 + FINALIZING_SECONDS - EVENTS_KEPT_SECONDS
+    )
+    shop.now += days * 24 * 3600
+    for number in (1, 2, 3):
         shop.run()
-        read.append(shop.checkpoint.since - begin)
-    assert read == [WINDOW_SECONDS * number for number in (1, 2, 3)]
-    assert shop.state() is PaymentState.SUCCEEDED
+        assert shop.checkpoint.since == begin + WINDOW_SECONDS * number
 
 
 def test_many_events_are_read_page_by_page(shop: Shop) -> None:
@@ -147,13 +133,6 @@ def test_many_events_are_read_page_by_page(shop: Shop) -> None:
         before, shop.seconds_a_request = shop.checkpoint, seconds
         shop.run(after_seconds=DUE_SECONDS)
         assert (shop.stripe.operations, shop.checkpoint != before) == (["events"] * pages, advances)
-
-
-def test_a_reconciler_that_was_off_for_months_starts_where_stripe_still_has_events(shop: Shop) -> None:
-    """Stripe keeps them for 30 days."""
-    shop.seconds_a_request = RUN_SECONDS
-    shop.run(after_seconds=90 * 24 * 3600)
-    assert shop.checkpoint.since == shop.now - EVENTS_KEPT_SECONDS + WINDOW_SECONDS
 
 
 @pytest.mark.parametrize(("failure", "expected"), [(NO_ANSWER, []), (WRONG_KEY, [Cause.STRIPE_ACCOUNT])])
@@ -193,8 +172,7 @@ def test_while_webhooks_arrive_events_are_listed_every_half_hour(shop: Shop) -> 
             shop.run()
         return shop.stripe.operations.count("events")
 
-    assert [listed(webhooks=True), listed(webhooks=False)] == [2, 7]
-    assert listed(webhooks=False) == 12
+    assert [listed(webhooks=webhooks) for webhooks in (True, False, False)] == [2, 7, 12]
 
 
 def test_what_the_webhook_has_applied_costs_no_request_and_no_alarm(shop: Shop) -> None:
@@ -246,10 +224,8 @@ def test_an_order_that_is_held_raises_one_alarm_a_day(shop: Shop) -> None:
     shop.now = T0 + CREATE_SECONDS - 1
     shop.request_cancel(order_id=order_id("b"))
     shop.now -= 1
-    assert alarms_of(shop, after_seconds=1) == []
-    assert alarms_of(shop, after_seconds=1) == [Cause.HELD] * 2
-    assert alarms_of(shop, after_seconds=HELD_ALARM_SECONDS - 1) == []
-    assert alarms_of(shop, after_seconds=1) == [Cause.HELD] * 2
+    for after_seconds, expected in ((1, 0), (1, 2), (HELD_ALARM_SECONDS - 1, 0), (1, 2)):
+        assert alarms_of(shop, after_seconds=after_seconds) == [Cause.HELD] * expected
     held = {line["order_id"] for line in shop.log.lines if line.get("cause") == Cause.HELD}
     assert held == {order_id("a"), order_id("b")}
     shop.restore(shop.row() | {"released_at": shop.now})
@@ -257,11 +233,18 @@ def test_an_order_that_is_held_raises_one_alarm_a_day(shop: Shop) -> None:
 
 
 def test_what_a_worker_left_is_republished_and_not_touched(shop: Shop) -> None:
-    """A row with a PaymentIntent is no operator's, however old it is, and nothing is created, confirmed or canceled."""
+    """A row with a PaymentIntent is no operator's, however old it is, and nothing is created, confirmed or canceled. A
+    success is the lease owner's to write, until its lease has expired."""
     shop.crash_before("confirm")
     shop.stripe.requests.clear()
     assert alarms_of(shop, after_seconds=2 * CREATE_SECONDS) == []
     assert (shop.state(), {*shop.stripe.operations}) == (PaymentState.PENDING, {"events"})
+    shop.crash_after("confirm")
+    shop.restore(shop.row() | {"lease_expires_at": shop.now + DUE_SECONDS + 1})
+    shop.run(after_seconds=DUE_SECONDS)
+    assert shop.state() is PaymentState.PENDING
+    shop.run(after_seconds=BOUNDS.lease_seconds)
+    assert shop.state() is PaymentState.SUCCEEDED
 
 
 def test_one_row_that_fails_blocks_no_other(shop: Shop) -> None:
@@ -276,9 +259,6 @@ def test_one_row_that_fails_blocks_no_other(shop: Shop) -> None:
     assert {shop.state(name) for name in others} == {PaymentState.CANCELED}
     failed = {line["order_id"] for line in shop.log.lines if "not reconciled" in line["message"]}
     assert failed == {order_id(ill), order_id(malformed)}
-    shop.stripe.failing.clear()
-    shop.run(after_seconds=300)
-    assert shop.state(ill) is PaymentState.CANCELED
 
 
 def test_rows_leave_half_of_a_run_to_events(shop: Shop) -> None:
@@ -295,31 +275,28 @@ def test_rows_leave_half_of_a_run_to_events(shop: Shop) -> None:
     assert shop.checkpoint.since > since
 
 
-def test_only_unattended_rows_are_visited(aws: None, log: Log) -> None:
-    """By the index that template.yaml declares, not by a scan, a few together. A message claims the others itself."""
-    shop = shop_on_moto(log)
+def test_only_unattended_rows_are_visited(shop: Shop) -> None:
+    """By the index, not by a scan, a few together. A message claims the others itself."""
     together: list[list[Any]] = []
 
-    def recorded[Item, Result](call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    def recorded(call: Any, items: Any) -> list[Any]:
         together.append(list(items))
         return one_after_another(call, together[-1])
 
     shop.parallel = recorded
-    names = [f"{number:x}" for number in range(3 * SHARDS)]
+    names = [f"{number:x}" for number in range(24)]
     for name in names:
         shop.crash_before("create", name)
     shop.deliver("f1")
     shop.stripe.events.clear()
     shop.now += 60
     shop.crash_before("create", "f2")
-    asked: list[str] = []
-    shop.dynamodb.meta.events.register("before-call.dynamodb", lambda model, **_: asked.append(model.name))
+    shop.io.asked.clear()
     shop.run(after_seconds=UNATTENDED_SECONDS - 60)
     assert sorted(each for page in together for each in page) == sorted(map(order_id, names))
     assert max(map(len, together)) <= IN_PARALLEL
-    # Both checkpoints are read, too. A page that is full may be followed by an empty one.
-    assert (asked.count("Scan"), asked.count("GetItem")) == (0, len(names) + 2)
-    assert SHARDS <= asked.count("Query") <= 2 * SHARDS
+    # Both checkpoints are read, too.
+    assert (shop.io.asked.count("dynamodb Scan"), shop.io.asked.count("dynamodb GetItem")) == (0, len(names) + 2)
 
 
 # ---------------------------------------------------------------- runs

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.stripe_events import EventDeferred, StripeEvent
+from onecharge.payments.stripe_events import StripeEvent
+from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync import OUTAGES
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.metrics import Alarm
 from tests.shop.builders import DAY, PAYMENT_INTENT, T0
-from tests.shop.scripted_stripe import afterwards
 from tests.shop.shop import REFUND_ID, Shop, paid_shop
 
 MADE, RETURNED = ("succeeded", None, 400), ("failed", "lost_or_stolen_card", 0)
@@ -38,10 +37,6 @@ def bank_returns(shop: Shop) -> None:
     shop.stripe.return_refund(shop.stripe.refunds[0])
 
 
-def causes(shop: Shop) -> list[str]:
-    return [each.cause for each in shop.counted if isinstance(each, Alarm)]
-
-
 def test_late_repeated_and_disordered_events_tell_what_stripe_lists(shop: Shop) -> None:
     """Whatever they say. Once the bank has returned it, no delivery refunds it again."""
     happens(shop, "failed")
@@ -52,31 +47,6 @@ def test_late_repeated_and_disordered_events_tell_what_stripe_lists(shop: Shop) 
     assert shop.told == [MADE, *[RETURNED] * 4]
     assert {each.data.amount_minor for each in shop.published} == {400}
     assert (shop.payment().amount_refunded_minor, len(shop.stripe.sent("create refund"))) == (0, 1)
-
-
-def test_a_look_from_before_the_row_was_read_sets_no_total_back(shop: Shop) -> None:
-    """It only says whose the refund is: meanwhile another event has written a larger total."""
-
-    def more_is_refunded() -> None:
-        shop.refund_by_hand(100)
-        shop.refund()
-
-    shop.stripe.next("retrieve", afterwards(more_is_refunded))
-    shop.io.asked.clear()
-    happens(shop, "succeeded")
-    assert shop.io.asked.count("dynamodb UpdateItem") == 1
-    assert {told[2] for told in shop.told} == {500}
-
-
-def test_what_stripe_holds_is_told_until_it_is_sent(shop: Shop) -> None:
-    """It is made all the while; too little balance is an alarm."""
-    [made] = shop.stripe.refunds
-    reasons = ["processing", "insufficient_funds", None]
-    for reason in reasons:
-        shop.stripe.hold_refund(made, reason)
-        happens(shop, made.status)
-    assert (shop.told, [each.data.pending_reason for each in shop.published]) == ([MADE] * 3, reasons)
-    assert causes(shop) == [Cause.BALANCE_TOO_LOW]
 
 
 def test_a_lost_row_is_written_again_first(shop: Shop) -> None:
@@ -97,16 +67,16 @@ def test_a_refund_of_a_payment_whose_row_has_expired_is_not_told(shop: Shop) -> 
     shop.restore({**row, "payment_intent_id": "pi_9"})
     happens(shop)
     expected = [Cause.REFUND_FAILED, Cause.MONEY_DIFFERS, Cause.REFUND_FAILED]
-    assert (shop.told, causes(shop)) == ([], expected)
+    assert (shop.told, shop.alarms) == ([], expected)
 
 
 @pytest.mark.parametrize("refund_id", [None, "", "R-17", "rfd_1", f"{REFUND_ID}\n"])
 def test_a_refund_by_hand_is_not_told(shop: Shop, refund_id: str | None) -> None:
     """It has no refund id, or another system's. Its charge's event counts it; if it fails, a person has to know."""
     happens(shop, "succeeded", refund_id=refund_id)
-    assert causes(shop) == []
+    assert shop.alarms == []
     happens(shop, "failed", refund_id=refund_id)
-    assert (shop.told, causes(shop)) == ([], [Cause.REFUND_FAILED])
+    assert (shop.told, shop.alarms) == ([], [Cause.REFUND_FAILED])
 
 
 @pytest.mark.parametrize("account", [0, 1])
@@ -122,8 +92,8 @@ def test_an_event_of_edited_metadata_is_deferred_for_a_day(shop: Shop) -> None:
     """Then it is an alarm: otherwise the events after it would never be read."""
     [made] = shop.stripe.refunds
     made.metadata = {}
-    with pytest.raises(EventDeferred):
+    with pytest.raises(Deferred):
         happens(shop)
     shop.passes(DAY)
     happens(shop)
-    assert (shop.told, causes(shop)) == ([], [Cause.MONEY_DIFFERS])
+    assert (shop.told, shop.alarms) == ([], [Cause.MONEY_DIFFERS])

@@ -79,32 +79,26 @@ def house() -> House:
     return House()
 
 
-def test_what_waits_is_not_left_though_more_is_refunded_by_hand(house: House) -> None:
+@pytest.mark.parametrize("by_hand_first", [False, True])
+def test_what_waits_is_not_left_though_more_is_refunded_by_hand(house: House, *, by_hand_first: bool) -> None:
     """1,000 of ours wait at Stripe's 503, and 700 are refunded by hand: 800 are left, shown and accepted."""
-    house.request(1000)
     house.shop.stripe.next("create refund", OUTAGE)
-    house.work(0)
-    house.by_hand(700)
-    house.webhook()
-    house.carry_rows()
+    for is_by_hand in (by_hand_first, not by_hand_first):
+        if is_by_hand:
+            house.by_hand(700)
+            house.webhook()
+            house.carry_rows()
+        else:
+            house.request(1000)
+            house.work(0)
     assert (house.order.left, refused(lambda: house.order.refund(801, "b"))) == (800, "more-than-is-left")
-    assert (house.request(None), house.order.left) == (800, 0)
-
-
-def test_what_was_refunded_by_hand_is_not_left_for_ours(house: House) -> None:
-    """700 by hand first, then two of ours."""
-    house.by_hand(700)
-    house.webhook()
-    house.carry_rows()
-    assert (house.request(1000), house.order.left) == (1000, 800)
-    assert refused(lambda: house.order.refund(801, "b")) == "more-than-is-left"
     assert (house.request(None), house.order.left) == (800, 0)
 
 
 def test_no_more_is_left_than_stripe_has_at_any_moment() -> None:
     """Two refunds are made, and their messages come in any order; in the end exactly the other 300 are left."""
     steps = ("first", "second", "webhook", "carry_rows", "carry_outcomes")
-    for order in permutations(steps):
+    for order in (each for each in permutations(steps) if each.index("first") < each.index("second")):
         house = House()
         house.by_hand(700)
         house.webhook()

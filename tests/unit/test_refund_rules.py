@@ -11,19 +11,15 @@ from onecharge.contract.refunds import RefundOutcome, RefundState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.payments.refund_rules import (
     UNANSWERED_SECONDS,
-    Refused,
-    Send,
     Sent,
     StripeRefund,
-    Wait,
     decide,
     own,
     refusal_of,
 )
-from onecharge.payments.stripe_responses import classify
+from onecharge.payments.stripe_responses import Deferred, Failure, ResponseKind
 from tests.shop.builders import HOUR, T0
 from tests.shop.shop import OTHER_REFUND_ID, REFUND, REFUND_ID
-from tests.shop.stripe import sdk_error
 from update_order.refunds import is_later
 
 BY_HAND = StripeRefund("re_9", "succeeded", 300, "EUR")
@@ -53,16 +49,17 @@ def test_what_follows_from_all_that_stripe_may_show(status: str | None) -> None:
         listed = [*others, *([OWN[status]] if status else [])]
         total = max(0, sum(each.amount_minor for each in listed) + excess)
         sent = Sent(tuple(T0 - each for each in ago), code)
-        decided = decide(REFUND_ID, listed, amount_refunded_minor=total, sent=sent, now=T0)
+        decided = decide(REFUND.data, listed, amount_refunded_minor=total, sent=sent, now=T0)
         if status:
             wanted: Any = OWN[status]
         elif excess > 0:
-            wanted = Wait
+            wanted = Deferred
         elif code is None:
-            wanted = Send()
+            wanted = None
         else:
-            wanted = Wait if any(each < 25 * HOUR for each in ago) else Refused(code)
-        assert (type(decided) if wanted is Wait else decided) == wanted, (others, ago, code, excess)
+            refused = StripeRefund(None, "refused", 400, "EUR", REFUND_ID, code)
+            wanted = Deferred if any(each < 25 * HOUR for each in ago) else refused
+        assert (type(decided) if wanted is Deferred else decided) == wanted, (others, ago, code, excess)
 
 
 def test_the_row_knows_each_request_until_it_is_answered_or_too_old() -> None:
@@ -80,33 +77,12 @@ def test_a_refund_that_is_made_comes_before_one_that_failed() -> None:
     assert own(REFUND_ID, [OF_ANOTHER, BY_HAND]) is None
 
 
-# ---------------------------------------------------------------- what Stripe answers
-
-REFUSALS: dict[str, dict[str, Any]] = {
-    "charge_disputed": {"code": "charge_disputed"},
-    "refund_disputed_payment": {"code": "refund_disputed_payment"},
-    "charge_already_refunded": {"code": "charge_already_refunded", "replay": True},
-    "more_than_is_left": {"message": "Refund amount (€4.00) is greater than unrefunded amount on charge (€1.00)"},
-    "amount_too_small": {"code": "amount_too_small"},
-}
-
-
-@pytest.mark.parametrize("code", REFUSALS)
-def test_a_refusal_says_why(code: str) -> None:
-    """The refund's failure code; Stripe has none for more than is left."""
-    assert refusal_of(classify(sdk_error(400, **REFUSALS[code]))) == code
-
-
-NO_REFUSALS = [
-    *((400, code) for code in ("balance_insufficient", "insufficient_funds", "parameter_unknown")),
-    *((402, "card_declined"), (404, "resource_missing"), (401, None), (429, None), (500, None), (None, None)),
-]
-
-
-@pytest.mark.parametrize(("status", "code"), NO_REFUSALS)
-def test_nothing_else_is_a_refusal(status: int | None, code: str | None) -> None:
-    """An outage, a wrong API key or too little balance frees no amount that may still be refunded."""
-    assert refusal_of(classify(sdk_error(status, code=code))) is None
+@pytest.mark.parametrize("kind", ResponseKind)
+@pytest.mark.parametrize("code", ["charge_disputed", None])
+def test_only_a_refusal_frees_the_amount(kind: ResponseKind, code: str | None) -> None:
+    """An outage, a wrong API key or too little balance does not. Stripe has no code for more than is left."""
+    is_refused = kind in (ResponseKind.REFUND_REFUSED, ResponseKind.AMOUNT_REFUSED)
+    assert refusal_of(Failure(kind, code)) == ((code or "more_than_is_left") if is_refused else None)
 
 
 # ---------------------------------------------------------------- which outcome is later

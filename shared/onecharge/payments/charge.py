@@ -16,15 +16,14 @@ from onecharge.payments.charge_rules import (
     Cancel,
     Confirm,
     Finalize,
-    Release,
     StripeIntent,
     decide,
     is_held,
     window_age_seconds,
 )
 from onecharge.payments.payment_intents import Response
-from onecharge.payments.rows import KEYS_USED_UP, OTHER_PARAMETERS, Held, Payment, ReleaseLease
-from onecharge.payments.stripe_responses import Failure, ResponseKind
+from onecharge.payments.rows import KEYS_USED_UP, OTHER_PARAMETERS, Held, Payment
+from onecharge.payments.stripe_responses import Deferred, Failure, ResponseKind
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 
@@ -36,7 +35,7 @@ def charge(row: Payment, tools: Tools) -> Finalize:
     """Charge a claimed row once; returns what to finalize it as.
 
     Raises:
-        ReleaseLease: nothing more can be done now. The next delivery continues from here.
+        Deferred: nothing more can be done now. The next delivery continues from here.
         WriteRefused: another worker has claimed the row, or has stored the id.
     """
     if row.payment_intent_id:
@@ -46,7 +45,8 @@ def charge(row: Payment, tools: Tools) -> Finalize:
         if isinstance(created, Finalize):
             return created
         # Stored before any money can move: every other worker finds this PaymentIntent, and confirms it only.
-        intent, row = created, tools.store_id(row, created.payment_intent_id)
+        intent, row = created, tools.payments.store_id(row, created.payment_intent_id)
+        tools.log("PaymentIntent stored", **row.log_fields)
     is_answered = False
     for _ in range(STEPS_MAX):
         match decide(row, intent, is_answered=is_answered):
@@ -56,12 +56,9 @@ def charge(row: Payment, tools: Tools) -> Finalize:
                 intent = cancel(intent, tools)
             case Confirm():
                 intent, is_answered = confirm(row, tools), True
-            case Release(why, alarm):
-                raise ReleaseLease(why, alarm=alarm)
-    raise ReleaseLease("the PaymentIntent keeps changing", alarm=Cause.STRIPE_INCONCLUSIVE)
-
-
-# ---------------------------------------------------------------- its steps
+            case Deferred() as deferred:
+                raise deferred
+    raise Deferred("the PaymentIntent keeps changing", alarm=Cause.STRIPE_INCONCLUSIVE)
 
 
 def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
@@ -74,31 +71,31 @@ def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
         raise Held(row.held_because or "too old to create its PaymentIntent")  # reconcile alarms on it, once a day.
     for number, since_seconds in enumerate(KEY_AGES_SECONDS):
         if number and age_seconds < since_seconds:
-            raise ReleaseLease("its keys replay failures, and the next key follows later")
+            raise Deferred("its keys replay failures, and the next key follows later")
         tools.wait_for_token(tools.rate.creates.take)
         response = tools.stripe.create(row, number)
-        failure = response.failure or _filtered(response)
+        failure = response.failure
+        if response.intent and not response.intent.takes_cards:
+            # A confirm would decline every card. A cancellation passes it over, too: every worker has to find what is
+            # canceled, under the same key.
+            message = "payment_method_types has no card: is card_payments active?"
+            failure = Failure(ResponseKind.ACCOUNT, message=message)
         if failure is None:
             intent = _shown(response)
             # A replay proves the PaymentIntent's id, not its status.
             return retrieve(intent.payment_intent_id, tools) if response.is_replay else intent
-        if failure.is_of_amount:
+        if failure.kind is ResponseKind.AMOUNT_REFUSED:
             return Finalize(PaymentState.CANCELED, reason=NOT_CHARGEABLE)
         if failure.kind is ResponseKind.OTHER_PARAMETERS:
             raise Held(OTHER_PARAMETERS, alarm=Cause.REQUEST_REFUSED, kept={"held_because": OTHER_PARAMETERS})
         if not response.is_replay:
-            raise _released(failure)
+            raise failure.deferred
     raise Held(KEYS_USED_UP, alarm=Cause.STRIPE_INCONCLUSIVE, kept={"held_because": KEYS_USED_UP})
 
 
-def _filtered(response: Response) -> Failure | None:
-    """A PaymentIntent that takes no cards: a confirm would decline every card.
-
-    A cancellation passes it over, too: every worker has to find what is canceled, under the same key.
-    """
-    if response.intent is None or response.intent.takes_cards:
-        return None
-    return Failure(ResponseKind.ACCOUNT, message="payment_method_types has no card: is card_payments active?")
+_ANSWERS_OF_A_CONFIRM = (ResponseKind.DECLINED, ResponseKind.UNEXPECTED_STATE, ResponseKind.AMOUNT_REFUSED)
+"""Failures that decide an attempt: Stripe has executed its confirm, or never will. An amount that is too large for one
+card's network may be taken by another card."""
 
 
 def confirm(row: Payment, tools: Tools) -> StripeIntent:
@@ -108,39 +105,26 @@ def confirm(row: Payment, tools: Tools) -> StripeIntent:
     failure = response.failure
     if failure is None and not response.is_replay:
         return _shown(response)
-    if failure and not (response.is_replay or failure.kind in _ANSWERS_OF_A_CONFIRM or failure.is_of_amount):
-        raise _released(failure)
+    if failure and not response.is_replay and failure.kind not in _ANSWERS_OF_A_CONFIRM:
+        raise failure.deferred
     intent = retrieve(str(row.payment_intent_id), tools)
     # An update may have cleared the PaymentIntent's error: the response still says why it was declined.
     return replace(intent, error_code=intent.error_code or (failure.code if failure else None))
 
 
-_ANSWERS_OF_A_CONFIRM = (
-    ResponseKind.DECLINED,
-    ResponseKind.PAYMENT_METHOD_REFUSED,
-    ResponseKind.UNEXPECTED_STATE,
-)
-"""Failures that decide an attempt: Stripe has executed its confirm, or never will. An amount that is too large for one
-card's network may be taken by another card."""
-
-
 def cancel(intent: StripeIntent, tools: Tools, reason: str = "requested_by_customer") -> StripeIntent:
     """Cancel the PaymentIntent; returns it as it is then, which may be `succeeded`."""
     tools.require_time()
-    return tools.with_dispute(_shown(tools.stripe.cancel(intent.payment_intent_id, reason)))
+    return _shown(tools.stripe.cancel(intent.payment_intent_id, reason))
 
 
-def retrieve(payment_intent_id: str, tools: Tools) -> StripeIntent:
+def retrieve(payment_intent_id: str, tools: Tools, *, is_disputed: bool = False) -> StripeIntent:
     """The PaymentIntent as it is now, with the refunds and the dispute of its charge."""
     tools.require_time()
-    return tools.with_dispute(_shown(tools.stripe.retrieve(payment_intent_id)))
+    return _shown(tools.stripe.retrieve(payment_intent_id, is_disputed=is_disputed))
 
 
 def _shown(response: Response) -> StripeIntent:
-    if response.intent is None or response.failure:
-        raise _released(response.failure or Failure(ResponseKind.NO_ANSWER))
+    if response.intent is None:
+        raise (response.failure or Failure(ResponseKind.NO_ANSWER)).deferred
     return response.intent
-
-
-def _released(failure: Failure) -> ReleaseLease:
-    return ReleaseLease(failure.kind, alarm=failure.alarm, kept=failure.details)

@@ -1,4 +1,4 @@
-"""The Payments table through botocore's client. Every method makes one request.
+"""The Payments table through boto3's client. Every method makes one request.
 
 claim               one conditional write: no row; a PENDING attempt whose lease is free; or a later attempt
 store_id            if the lease is ours and the row names no PaymentIntent: before money can move
@@ -41,9 +41,25 @@ _LATER_ATTEMPT = f"(attempt < :attempt AND (#state = :declined OR (#state = :pen
 _IS_UNPAID = "#state IN (:pending, :declined, :requires_action)"
 _UNPAID = {state.lower(): state for state in UNPAID}
 
-_RESULT = ("reason", "finalized_at", "expires_at")
-"""What an attempt leaves behind, and the next claim removes."""
-_INDEX_KEYS = ("unfinished_shard", "unfinished_claimed_at")
+
+# One payment method for each attempt, so that a later message cannot change it.
+_FREEZE = ", ".join(
+    f"{name} = if_not_exists({name}, :{name.strip('#')})"
+    for name in ("amount_minor", "currency", "customer_id", "placed_at", "correlation_id", "#method")
+)
+# A new row's revision is the present time, as with every outcome: consumers may have seen a row that was lost.
+_COUNT = "revision = if_not_exists(revision, :now) + :one"
+# The row that was claimed last is visited last. What the attempt before left behind is removed.
+_TAKE = (
+    f"#state = :pending, lease_owner = :owner, lease_expires_at = :expires, claimed_at = :now, {_COUNT}, "
+    "unfinished_shard = :shard, unfinished_claimed_at = :now REMOVE reason, finalized_at, expires_at"
+)
+_ASK_TO_CANCEL = (
+    f"cancel_requested_at = if_not_exists(cancel_requested_at, :now), {_COUNT}, attempt = if_not_exists(attempt, "
+    ":attempt), #state = if_not_exists(#state, :pending), lease_expires_at = if_not_exists(lease_expires_at, :zero), "
+    "claimed_at = if_not_exists(claimed_at, :now), unfinished_shard = if_not_exists(unfinished_shard, :shard), "
+    "unfinished_claimed_at = if_not_exists(unfinished_claimed_at, :now) REMOVE expires_at"
+)
 
 
 def new_lease_owner() -> str:
@@ -72,56 +88,50 @@ class PaymentStore:
         lease_seconds: int,
     ) -> Claim:
         """Claim the attempt, or say why not. A row that exists keeps what it froze."""
+        asked = _asked(request, attempt, payment_method, correlation_id, now)
         states = {"pending": PaymentState.PENDING, "declined": PaymentState.DECLINED}
-        values = {**states, "attempt": attempt, "method": payment_method}
         is_claimed, row = self._update(
             request.order_id,
-            {**_frozen(request, correlation_id), **_CLAIM, "attempt": ":attempt", **_METHOD},
-            {**values, **_values(request, correlation_id), **_lease(request.order_id, owner, now, lease_seconds)},
-            condition=f"{_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}",
-            names={"#method": _method_of(attempt)},
-            removes=_RESULT,
+            f"SET {_FREEZE}, attempt = :attempt, {_TAKE}",
+            f"{_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}",
+            asked | states | {"owner": owner, "expires": now + lease_seconds},
+            method=f"payment_method_{attempt}",
         )
         if row is None:
             return HeldByAnother(now)
         # boto3 repeats a request whose answer was lost: the claim that refuses this one may be this one.
-        return Claimed(row) if is_claimed or row.lease_owner == owner else _why_not_claimed(row, attempt)
+        if is_claimed or row.lease_owner == owner:
+            return Claimed(row)
+        if row.state not in FINAL and attempt < row.attempt:
+            return Superseded(row)
+        if row.state in FINAL or (attempt == row.attempt and row.state is not PaymentState.PENDING):
+            return AlreadyEnded(row)
+        return HeldByAnother(row.lease_expires_at, row)
 
     def request_cancel(
         self, request: FrozenRequest, *, attempt: int, payment_method: str, correlation_id: str, now: int
     ) -> Payment | None:
         """Store the request to cancel, whoever has the lease, unless the state is final; returns the row after that."""
-        sets = {
-            **_frozen(request, correlation_id),
-            **{name: f"if_not_exists({name}, {value})" for name, value in _FIRST.items()},
-            "#state": "if_not_exists(#state, :pending)",
-            "revision": "if_not_exists(revision, :now) + :one",
-            **_METHOD,
-        }
-        values = {"attempt": attempt, "method": payment_method, "now": now, "zero": 0, "one": 1}
+        asked = _asked(request, attempt, payment_method, correlation_id, now)
         _, row = self._update(
             request.order_id,
-            sets,
-            {**_UNPAID, **_values(request, correlation_id), **values, "shard": shard_of(request.order_id)},
-            condition=f"{_IS_NEW} OR {_IS_UNPAID}",
-            names={"#method": _method_of(attempt)},
-            removes=("expires_at",),
+            f"SET {_FREEZE}, {_ASK_TO_CANCEL}",
+            f"{_IS_NEW} OR {_IS_UNPAID}",
+            asked | _UNPAID | {"zero": 0},
+            method=f"payment_method_{attempt}",
         )
         return row
 
     def claim_to_cancel(self, order_id: str, *, owner: str, now: int, lease_seconds: int) -> Claim:
         """Claim a row whose cancellation is requested, whatever its attempt."""
-        is_claimed, row = self._update(
-            order_id,
-            _CLAIM,
-            {**_UNPAID, **_lease(order_id, owner, now, lease_seconds)},
-            condition=f"attribute_exists(cancel_requested_at) AND {_IS_UNPAID} AND {_LEASE_IS_FREE}",
-            removes=_RESULT,
-        )
-        if row is None or not (is_claimed or row.lease_owner == owner):
-            is_final = row is not None and row.state in FINAL
-            return AlreadyEnded(row) if row and is_final else HeldByAnother(row.lease_expires_at if row else now, row)
-        return Claimed(row)
+        lease = {"owner": owner, "expires": now + lease_seconds, "now": now, "one": 1, "shard": shard_of(order_id)}
+        condition = f"attribute_exists(cancel_requested_at) AND {_IS_UNPAID} AND {_LEASE_IS_FREE}"
+        is_claimed, row = self._update(order_id, f"SET {_TAKE}", condition, _UNPAID | lease)
+        if row is None:
+            return HeldByAnother(now)
+        if is_claimed or row.lease_owner == owner:
+            return Claimed(row)
+        return AlreadyEnded(row) if row.state in FINAL else HeldByAnother(row.lease_expires_at, row)
 
     # ------------------------------------------------------------ as the lease owner
 
@@ -130,7 +140,7 @@ class PaymentStore:
 
         Raises WriteRefused: another worker has the row, or has stored an id: what was created is never confirmed.
         """
-        condition = "attribute_not_exists(payment_intent_id)"
+        condition = " AND attribute_not_exists(payment_intent_id)"
         return self._write_as_owner(row, {"payment_intent_id": payment_intent_id}, condition)
 
     def finalize(self, row: Payment, final: Finalize, *, now: int) -> Payment:
@@ -139,7 +149,7 @@ class PaymentStore:
         Raises WriteRefused: the lease is lost; or a cancellation was requested, and this state is not final. Then the
         worker keeps the lease until it ends by itself: the next claim finds the request, and cancels.
         """
-        condition = "" if final.state in FINAL else "attribute_not_exists(cancel_requested_at)"
+        condition = "" if final.state in FINAL else " AND attribute_not_exists(cancel_requested_at)"
         return self._write_as_owner(row, final_changes(final, now), condition, now=now)
 
     def release(self, row: Payment, **kept: str | int) -> Payment:
@@ -147,22 +157,14 @@ class PaymentStore:
         return self._write_as_owner(row, {"lease_expires_at": 0, "lease_owner": None, **kept})
 
     def _write_as_owner(self, row: Payment, changes: Mapping[str, Any], condition: str = "", now: int = 0) -> Payment:
-        sets, removes = _split(changes)
+        ours = {"ours": row.lease_owner or "nobody", "was": row.attempt, "pending": PaymentState.PENDING}
         # A request to cancel may have moved the revision on since the row was read.
+        step = {"step": next_revision(row, now) - row.revision}
         is_written, after = self._update(
             row.request.order_id,
-            {**sets, "revision": "revision + :step"},
-            {
-                **{name: value for name, value in changes.items() if value is not None},
-                "step": next_revision(row, now) - row.revision,
-                "ours": row.lease_owner or "nobody",
-                "was": row.attempt,
-                "pending": PaymentState.PENDING,
-            },
-            condition=" AND ".join(
-                filter(None, ("lease_owner = :ours AND #state = :pending AND attempt = :was", condition))
-            ),
-            removes=removes,
+            _setting(changes, "revision + :step"),
+            f"lease_owner = :ours AND #state = :pending AND attempt = :was{condition}",
+            {**changes, **step, **ours},
         )
         if not is_written or after is None:
             raise WriteRefused
@@ -177,26 +179,15 @@ class PaymentStore:
 
     def write_if_unchanged(self, row: Payment, changes: Mapping[str, Any], *, now: int) -> bool:
         """Write these attributes (None removes one), whoever has the lease; False if the row has changed since."""
-        sets, removes = _split(changes)
-        is_written, _ = self._update(
-            row.request.order_id,
-            {**sets, "revision": ":next"},
-            {
-                **{name: value for name, value in changes.items() if value is not None},
-                "next": next_revision(row, now),
-                "read": row.revision,
-            },
-            condition="revision = :read",
-            removes=removes,
-        )
-        return is_written
+        revisions = {"next": next_revision(row, now), "read": row.revision}
+        sets = _setting(changes, ":next")
+        return self._update(row.request.order_id, sets, "revision = :read", {**changes, **revisions})[0]
 
     def recover(self, intent: StripeIntent, *, now: int) -> bool:
         """Write a lost row again, from its PaymentIntent that succeeded; False if there is a row by now.
 
         It expires when the lost one would have.
         """
-        paid_at = intent.charged_at or now
         item = {
             "order_id": intent.order_id,
             "amount_minor": intent.amount_minor,
@@ -207,7 +198,7 @@ class PaymentStore:
             "correlation_id": "recovered",
             "claimed_at": now,
             "revision": now + 1,
-            **final_changes(Finalize(PaymentState.SUCCEEDED, intent), paid_at),
+            **final_changes(Finalize(PaymentState.SUCCEEDED, intent), intent.charged_at or now),
         }
         try:
             self.client.put_item(TableName=self.table, Item=to_item(item), ConditionExpression=_IS_NEW)
@@ -236,27 +227,19 @@ class PaymentStore:
         return [item["order_id"]["S"] for item in answer["Items"]], from_item(last) if last else None
 
     def _update(
-        self,
-        order_id: str,
-        sets: Mapping[str, str],
-        values: Mapping[str, Any],
-        *,
-        condition: str,
-        names: Mapping[str, str] | None = None,
-        removes: tuple[str, ...] = (),
+        self, order_id: str, update: str, condition: str, values: Mapping[str, Any], *, method: str = ""
     ) -> tuple[bool, Payment | None]:
         """One conditional write: whether it was made; and the row after it, or as it was if it was refused.
 
         So a duplicate costs one request, and no read. None: there is no such row.
         """
-        expression = "SET " + ", ".join(f"{name} = {value}" for name, value in sets.items())
-        expression += f" REMOVE {', '.join(removes)}" if removes else ""
-        used = {**(names or {}), **({"#state": "state"} if "#state" in expression + condition else {})}
+        names = {"#state": "state", "#method": method}
+        used = {name: attribute for name, attribute in names.items() if name in update + condition}
         try:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=to_item({"order_id": order_id}),
-                UpdateExpression=expression,
+                UpdateExpression=update,
                 ConditionExpression=condition,
                 **({"ExpressionAttributeNames": used} if used else {}),  # type: ignore[arg-type]  # One argument.
                 ExpressionAttributeValues=expression_values(**values),
@@ -269,55 +252,20 @@ class PaymentStore:
         return True, payment_of(answer["Attributes"])
 
 
-# ---------------------------------------------------------------- what a write sets
-
-_CLAIM = {
-    "#state": ":pending",
-    "lease_owner": ":owner",
-    "lease_expires_at": ":lease_expires_at",
-    "claimed_at": ":now",
-    # As with every outcome (next_revision): consumers may have seen a row that was lost.
-    "revision": "if_not_exists(revision, :now) + :one",
-    # The row that was claimed last is visited last.
-    "unfinished_shard": ":shard",
-    "unfinished_claimed_at": ":now",
-}
-_FIRST = {
-    "cancel_requested_at": ":now",
-    "attempt": ":attempt",
-    "lease_expires_at": ":zero",
-    "claimed_at": ":now",
-    "unfinished_shard": ":shard",
-    "unfinished_claimed_at": ":now",
-}
-_METHOD = {"#method": "if_not_exists(#method, :method)"}
-"""One attribute for each attempt, so that a later message cannot change it."""
+def _asked(request: FrozenRequest, attempt: int, payment_method: str, correlation_id: str, now: int) -> dict[str, Any]:
+    """The values of a message."""
+    about = {"attempt": attempt, "method": payment_method, "correlation_id": correlation_id}
+    values = {**vars(request), **about, "now": now, "one": 1, "shard": shard_of(request.order_id)}
+    return {name: value for name, value in values.items() if name != "order_id"}
 
 
-def _method_of(attempt: int) -> str:
-    return f"payment_method_{attempt}"
-
-
-def _frozen(request: FrozenRequest, correlation_id: str) -> dict[str, str]:
-    """What the first write freezes, and no later one changes."""
-    return {name: f"if_not_exists({name}, :{name})" for name in _values(request, correlation_id)}
-
-
-def _values(request: FrozenRequest, correlation_id: str) -> dict[str, Any]:
-    values = {name: value for name, value in vars(request).items() if name != "order_id"}
-    return {**values, "correlation_id": correlation_id}
-
-
-def _lease(order_id: str, owner: str, now: int, lease_seconds: int) -> dict[str, Any]:
-    """The values of _CLAIM."""
-    lease = {"owner": owner, "lease_expires_at": now + lease_seconds, "now": now, "one": 1}
-    return {**lease, "shard": shard_of(order_id)}
-
-
-def _split(changes: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The attributes to set, with their values' names; and those to remove."""
-    sets = {"#state" if name == "state" else name: f":{name}" for name, value in changes.items() if value is not None}
-    return sets, tuple(name for name, value in changes.items() if value is None)
+def _setting(changes: Mapping[str, Any], revision: str) -> str:
+    """The update that sets these attributes, and removes those whose value is None."""
+    sets = [
+        "#state = :state" if name == "state" else f"{name} = :{name}" for name in changes if changes[name] is not None
+    ]
+    removes = ", ".join(name for name, value in changes.items() if value is None)
+    return f"SET {', '.join([*sets, f'revision = {revision}'])}" + (f" REMOVE {removes}" if removes else "")
 
 
 def final_changes(final: Finalize, now: int) -> dict[str, Any]:
@@ -334,7 +282,7 @@ def final_changes(final: Finalize, now: int) -> dict[str, Any]:
     if final.intent and final.state is PaymentState.SUCCEEDED:
         changes |= after_charge(final.intent)
     if final.state is not PaymentState.REQUIRES_ACTION:
-        changes |= {"expires_at": now + RETENTION_SECONDS, **dict.fromkeys(_INDEX_KEYS)}
+        changes |= {"expires_at": now + RETENTION_SECONDS, "unfinished_shard": None, "unfinished_claimed_at": None}
     return changes
 
 
@@ -359,15 +307,5 @@ def payment_of(item: Mapping[str, Any]) -> Payment:
     """The item as a Payment; the fields of its request are attributes of the item."""
     values = from_item(item)
     # A recovered row has no payment method.
-    method = values.get(_method_of(values["attempt"]), "")
+    method = values.get(f"payment_method_{values['attempt']}", "")
     return object_of(Payment, {**values, "payment_method": method, "request": values})
-
-
-def _why_not_claimed(row: Payment, attempt: int) -> HeldByAnother | AlreadyEnded | Superseded:
-    if row.state in FINAL:
-        return AlreadyEnded(row)
-    if attempt < row.attempt:
-        return Superseded(row)
-    if attempt == row.attempt and row.state is not PaymentState.PENDING:
-        return AlreadyEnded(row)
-    return HeldByAnother(row.lease_expires_at, row)

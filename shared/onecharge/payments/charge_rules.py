@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.rows import Dispute, FrozenRequest, Payment
+from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import Cause
 
 CREATE_SECONDS = 22 * 3600
@@ -29,6 +30,9 @@ So an outage of minutes, in which Stripe stores a 500 under each key, does not u
 OPEN = ("requires_payment_method", "requires_confirmation", "requires_action")
 """The statuses of a PaymentIntent that can still be confirmed, and be canceled."""
 
+EXPIRED, NOT_CHARGEABLE = "expired", "not_chargeable"
+"""Reasons of CANCELED: 3-D Secure was not finished in time; Stripe refuses the amount or the currency."""
+
 
 def window_age_seconds(row: Payment, now: float) -> float:
     """The age of the row's window: that of its release, if it was released, else that of the order."""
@@ -44,9 +48,6 @@ def is_held(row: Payment, now: float) -> bool:
     """Whether only an operator's release lets the order's PaymentIntent be created."""
     may_not = row.held_because is not None or not may_create(row, now)
     return row.state is PaymentState.PENDING and row.payment_intent_id is None and may_not
-
-
-# ---------------------------------------------------------------- what Stripe shows
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class StripeIntent:
     amount_refunded_minor: int = 0
     is_disputed: bool = False
     dispute: Dispute | None = None
-    """The newest dispute, if it was read."""
+    """The dispute that counts, if it was read."""
     client_secret: str | None = field(default=None, repr=False)
 
     @property
@@ -96,9 +97,6 @@ class StripeIntent:
         """Whether shop, order, customer and money agree exactly. What agrees in part was edited by a person."""
         named = (self.shop, self.order_id, self.customer_id)
         return named == (shop, request.order_id, request.customer_id) and self.pays(request)
-
-
-# ---------------------------------------------------------------- what follows
 
 
 @dataclass(frozen=True)
@@ -122,22 +120,11 @@ class Cancel:
     """Cancel it, then decide by its final status: Stripe decides the race with a confirm."""
 
 
-@dataclass(frozen=True)
-class Release:
-    """Nothing can be done now: the lease is released, and the next delivery decides again."""
-
-    why: str
-    alarm: Cause | None = None
-
-
-type Step = Finalize | Confirm | Cancel | Release
-
-EXPIRED, NOT_CHARGEABLE = "expired", "not_chargeable"
-"""Reasons of CANCELED: 3-D Secure was not finished in time; Stripe refuses the amount or the currency."""
+type Step = Finalize | Confirm | Cancel | Deferred
 
 
 def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
-    """What to do next with a claimed row, by the status of its PaymentIntent.
+    """What to do next with a claimed row, by the status of its PaymentIntent. Deferred: the lease is released.
 
     Args:
         is_answered: whether Stripe has answered this attempt's confirm. An open PaymentIntent is then declined.
@@ -146,22 +133,20 @@ def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
         # Whoever canceled it, and whatever its amount is: it can never be charged.
         return Finalize(PaymentState.CANCELED, intent, reason_of_cancellation(intent))
     if not intent.pays(row.request):
-        return Release("the PaymentIntent's amount or currency is not the order's", Cause.MONEY_DIFFERS)
-    match intent.status:
-        case "succeeded":
-            return Finalize(PaymentState.SUCCEEDED, intent)
-        case "processing":
-            return Release("Stripe is processing it")
-        case status if status in OPEN and row.cancel_requested_at is not None:
-            return Cancel()
-        case "requires_action":
-            return Finalize(PaymentState.REQUIRES_ACTION, intent)
-        case status if status in OPEN and is_answered:
-            return Finalize(PaymentState.DECLINED, intent, intent.error_code or "card_declined")
-        case status if status in OPEN:
-            return Confirm()
-        case status:
-            return Release(f"unexpected status {status}", Cause.STRIPE_INCONCLUSIVE)
+        return Deferred("the PaymentIntent's amount or currency is not the order's", alarm=Cause.MONEY_DIFFERS)
+    if intent.status == "succeeded":
+        return Finalize(PaymentState.SUCCEEDED, intent)
+    if intent.status == "processing":
+        return Deferred("Stripe is processing it")
+    if not intent.is_open:
+        return Deferred(f"unexpected status {intent.status}", alarm=Cause.STRIPE_INCONCLUSIVE)
+    if row.cancel_requested_at is not None:
+        return Cancel()
+    if intent.status == "requires_action":
+        return Finalize(PaymentState.REQUIRES_ACTION, intent)
+    if is_answered:
+        return Finalize(PaymentState.DECLINED, intent, intent.error_code or "card_declined")
+    return Confirm()
 
 
 def reason_of_cancellation(intent: StripeIntent) -> str | None:

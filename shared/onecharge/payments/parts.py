@@ -6,10 +6,10 @@ from onecharge.contract.events import Event
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.refund import tell_later_word
-from onecharge.payments.rows import ReleaseLease
 from onecharge.payments.stripe_client import StripeAccount
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_rate import StripeRate, share
+from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync import sync
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools
@@ -20,11 +20,11 @@ from onecharge.runtime.topics import Topic
 
 
 class PaymentParts(Parts):
-    """What the payment service's functions are made of. template.yaml calls its variables PaymentVariables."""
+    """What the payment service's functions are made of. template.yaml: PaymentVariables, and SyncVariables."""
 
     @part
     def bounds(self) -> TimeBounds:
-        return TimeBounds.of(int(self.environment["FUNCTION_TIMEOUT_SECONDS"]))
+        return TimeBounds(int(self.environment["FUNCTION_TIMEOUT_SECONDS"]))
 
     @part
     def payments(self) -> PaymentStore:
@@ -32,11 +32,12 @@ class PaymentParts(Parts):
 
     @part
     def stripe(self) -> StripeAccount:
-        secret = Secret(self.secretsmanager, self.environment["STRIPE_SECRET_ARN"])
-        api_base = self.environment["STRIPE_API_BASE"]
-        must_be_live = self.environment["PROFILE"] == "live"
         return StripeAccount(
-            secret, api_base=api_base, bounds=self.bounds, must_be_live=must_be_live, count=self.counts
+            Secret(self.secretsmanager, self.environment["STRIPE_SECRET_ARN"]),
+            api_base=self.environment["STRIPE_API_BASE"],
+            bounds=self.bounds,
+            must_be_live=self.environment["PROFILE"] == "live",
+            count=self.counts,
         )
 
     @part
@@ -46,24 +47,17 @@ class PaymentParts(Parts):
         return StripeRate(share(float(per_second), int(workers)))
 
     @part
-    def shop(self) -> str:
-        return self.environment["SHOP"]
-
-    @part
-    def state_table(self) -> str:
-        return self.environment["PAYMENTS_STATE_TABLE"]
-
-    @part
-    def requires_action_seconds(self) -> int:
-        return int(self.environment["REQUIRES_ACTION_SECONDS"])
+    def payment_events(self) -> Topic:
+        """Where the outcomes of refunds go."""
+        return Topic(self.sns, self.environment["PAYMENT_EVENTS_TOPIC_ARN"], self.logger, self.counts)
 
     def payment_intents(self) -> PaymentIntents:
         """Stripe, with its key as it is now. Raises SecretUnavailable."""
-        return PaymentIntents(self.stripe.client(), self.shop)
+        return PaymentIntents(self.stripe.client(), self.environment["SHOP"])
 
     def checkpoints[C: Checkpoint](self, checkpoint: type[C]) -> CheckpointStore[C]:
         """The service's State table, for checkpoints of this class."""
-        return CheckpointStore(self.dynamodb, self.state_table, checkpoint)
+        return CheckpointStore(self.dynamodb, self.environment["PAYMENTS_STATE_TABLE"], checkpoint)
 
     def tools(self) -> Tools:
         """What one delivery, event or row is worked on with, until its deadline.
@@ -79,27 +73,14 @@ class PaymentParts(Parts):
             count=self.counts,
             lease_seconds=self.bounds.lease_seconds,
             deadline=self.bounds.deadline(time.time()),
-            requires_action_seconds=self.requires_action_seconds,
+            requires_action_seconds=int(self.environment["REQUIRES_ACTION_SECONDS"]),
             publish=self.publish,
         )
 
     def publish(self, event: Event) -> None:
-        """For SyncParts: other functions publish nothing."""
-        raise NotImplementedError
-
-
-class SyncParts(PaymentParts):
-    """What applies Stripe's word to rows, and tells outcomes of refunds. template.yaml: SyncVariables."""
-
-    @part
-    def payment_events(self) -> Topic:
-        """Where the outcomes of refunds go."""
-        return Topic(self.sns, self.environment["PAYMENT_EVENTS_TOPIC_ARN"], self.logger, self.counts)
-
-    def publish(self, event: Event) -> None:
-        """Publish the outcome of a refund. Raises ReleaseLease and botocore's errors."""
+        """Publish the outcome of a refund. Raises Deferred and botocore's errors."""
         for failure in self.payment_events.publish([event]):
-            raise ReleaseLease(f"SNS does not accept the outcome: {failure.code}")
+            raise Deferred(f"SNS does not accept the outcome: {failure.code}")
 
     def apply(self, event: StripeEvent) -> None:
         """Make our rows say what Stripe says after this event. Raises sync.OUTAGES."""

@@ -9,7 +9,7 @@ This module knows Stripe's API; what its objects mean is decided in charge_rules
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import stripe
@@ -60,11 +60,7 @@ class PaymentIntents:
         among them: an order that was lost and placed again has another one, and is led to the same PaymentIntent.
         """
         request = row.request
-        metadata = {
-            "shop": self.shop,
-            "order_id": request.order_id,
-            "customer_id": request.customer_id,
-        }
+        metadata = {"shop": self.shop, "order_id": request.order_id, "customer_id": request.customer_id}
         parameters: PaymentIntentCreateParams = {
             "amount": request.amount_minor,
             "currency": request.currency.lower(),
@@ -90,10 +86,20 @@ class PaymentIntents:
         options: RequestOptions = {"idempotency_key": row.confirm_key(self.shop)}
         return _asked(lambda: self.client.v1.payment_intents.confirm(intent_id, parameters, options), intent_id)
 
-    def retrieve(self, intent_id: str) -> Response:
-        """The PaymentIntent as it is now, with its latest charge: an update clears the PaymentIntent's last error."""
+    def retrieve(self, intent_id: str, *, is_disputed: bool = False) -> Response:
+        """The PaymentIntent as it is now, with its latest charge: an update clears the PaymentIntent's last error.
+
+        Args:
+            is_disputed: whether an event says so. Its disputes are listed then, and if its charge says so.
+        """
         expand: Any = {"expand": ["latest_charge"]}
-        return _asked(lambda: self.client.v1.payment_intents.retrieve(intent_id, expand), intent_id)
+        response = _asked(lambda: self.client.v1.payment_intents.retrieve(intent_id, expand), intent_id)
+        if response.intent is None:
+            return response
+        try:
+            return replace(response, intent=self.with_dispute(response.intent, is_disputed=is_disputed))
+        except stripe.StripeError as error:
+            return Response(failure=classify(error))
 
     def cancel(self, intent_id: str, reason: str) -> Response:
         """Cancel it; returns its final status, which is `succeeded` if it is too late. Idempotent.
@@ -106,10 +112,13 @@ class PaymentIntents:
         refused = response.failure and response.failure.kind is ResponseKind.UNEXPECTED_STATE
         return self.retrieve(intent_id) if refused else response
 
-    def newest_dispute(self, intent_id: str) -> Dispute | None:
-        """The dispute of its charges that counts. Raises stripe.StripeError."""
-        listed = self.client.v1.disputes.list({"payment_intent": intent_id, "limit": _PAGE_SIZE}).data
-        return Dispute.that_counts(Dispute(each.id, each.status) for each in listed)
+    def with_dispute(self, intent: StripeIntent, *, is_disputed: bool = False) -> StripeIntent:
+        """The PaymentIntent with the dispute of its charges that counts. Raises stripe.StripeError."""
+        if not (intent.is_disputed or is_disputed):
+            return intent
+        of_it: Any = {"payment_intent": intent.payment_intent_id, "limit": _PAGE_SIZE}
+        disputes = [Dispute(each.id, each.status) for each in self.client.v1.disputes.list(of_it).data]
+        return replace(intent, dispute=Dispute.that_counts(disputes))
 
 
 def _asked(request: Callable[[], Any], intent_id: str | None = None) -> Response:

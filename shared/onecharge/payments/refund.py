@@ -20,28 +20,23 @@ from onecharge.contract.refunds import (
     RefundOutcome,
     RefundOutcomeEvent,
     RefundOutcomeType,
-    RefundRequested,
     RefundRequestedEvent,
 )
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge import retrieve
 from onecharge.payments.refund_rules import (
     OVERDUE_SECONDS,
-    TOO_LITTLE_BALANCE,
     UNCLEAR,
-    Refused,
-    Send,
     Sent,
     StripeRefund,
-    Wait,
     after_refusal,
     decide,
     own,
     refusal_of,
 )
-from onecharge.payments.rows import Payment, ReleaseLease
-from onecharge.payments.stripe_events import EventDeferred, StripeEvent
-from onecharge.payments.stripe_responses import classify
+from onecharge.payments.rows import Payment
+from onecharge.payments.stripe_events import StripeEvent
+from onecharge.payments.stripe_responses import Deferred, classify
 from onecharge.payments.sync import TRIES, sync_row
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
@@ -54,9 +49,11 @@ LISTED_SECONDS = 24 * 3600
 def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
     """Handle one delivery: however many a refund has, together they make it once. Raises PoisonMessage."""
     wanted, now = event.data, tools.now()
+    about = {"order_id": wanted.order_id, "refund_id": wanted.refund_id, "attempt": wanted.attempt}
     row = tools.payments.read(wanted.order_id)
     if row is None or row.payment_intent_id is None or row.state is not PaymentState.SUCCEEDED:
-        _log(event, "refund waits: its payment's row is missing, or not SUCCEEDED", tools, alarm=Cause.ROW_LOST)
+        what = "refund waits: its payment's row is missing, or not SUCCEEDED"
+        tools.log(what, alarm=Cause.ROW_LOST, correlation_id=event.correlationid, **about)
         return BackOff()
     if wanted.currency != row.request.currency or wanted.amount_minor > row.request.amount_minor:
         raise PoisonMessage("data.amount_minor: more than was charged, or other money")
@@ -64,53 +61,50 @@ def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
         charged = retrieve(row.payment_intent_id, tools).amount_refunded_minor
         listed = list_refunds(row.payment_intent_id, tools)
         sent = row.refunds_sent.get(wanted.refund_id, Sent())
-        found = decide(wanted.refund_id, listed, amount_refunded_minor=charged, sent=sent, now=now)
-        if isinstance(found, Send):
-            found = send(event, row, tools)
-        if isinstance(found, Wait):
-            raise ReleaseLease(found.why)
+        found = decide(wanted, listed, amount_refunded_minor=charged, sent=sent, now=now) or send(event, row, tools)
+        if isinstance(found, Deferred):
+            raise found
         # First: what the order service has left to refund is counted from the row's total.
-        row = synced(row, tools)
-        about = wanted if isinstance(found, Refused) else found
-        tell(row, wanted.refund_id, about, found, tools, seen_at=now, correlation_id=event.correlationid)
-    except (ReleaseLease, EventDeferred) as release:
+        synced = sync_row(wanted.order_id, row.payment_intent_id, tools)
+        if synced is None or synced.request != row.request:
+            raise Deferred("the payment's row was lost meanwhile", alarm=Cause.ROW_LOST)
+        tell(synced, found, tools, seen_at=now, correlation_id=event.correlationid)
+    except Deferred as deferred:
         is_overdue = now - wanted.requested_at.timestamp() >= OVERDUE_SECONDS
-        alarm = release.alarm or (Cause.OVERDUE if is_overdue else None)
+        alarm = deferred.alarm or (Cause.OVERDUE if is_overdue else None)
         tools.count("Refund.waiting")
-        _log(event, "refund not finished", tools, alarm=alarm, why=str(release))
+        tools.log("refund not finished", alarm=alarm, correlation_id=event.correlationid, **about, why=deferred.why)
         return BackOff()
     return Done()
 
 
 def list_refunds(payment_intent_id: str, tools: Tools) -> list[StripeRefund]:
-    """All of the PaymentIntent's refunds, the newest first. Raises ReleaseLease."""
+    """All of the PaymentIntent's refunds, the newest first. Raises Deferred."""
     tools.require_time()
     try:
         return tools.refunds.list(payment_intent_id)
     except stripe.StripeError as error:
-        failure = classify(error)
-        raise ReleaseLease(failure.kind, alarm=failure.alarm) from error
+        raise classify(error).deferred from error
 
 
-def send(event: RefundRequestedEvent, row: Payment, tools: Tools) -> StripeRefund | Refused | Wait:
+def send(event: RefundRequestedEvent, row: Payment, tools: Tools) -> StripeRefund | Deferred:
     """Create the refund, once the row says so: a worker that has read the row before cannot send it any more.
 
-    Raises ReleaseLease.
+    Raises Deferred.
     """
-    refund_id, sent_at = event.data.refund_id, tools.now()
+    wanted, sent_at = event.data, tools.now()
     tools.wait_for_token(tools.rate.refunds.take)
-    if not _write_sent(row, refund_id, row.refunds_sent.get(refund_id, Sent()).before(sent_at), tools):
-        raise ReleaseLease("the payment's row has changed since it was read")
-    made = tools.refunds.create(event.data, str(row.payment_intent_id))
+    if not _write_sent(row, wanted.refund_id, row.refunds_sent.get(wanted.refund_id, Sent()).before(sent_at), tools):
+        raise Deferred("the payment's row has changed since it was read")
+    made = tools.refunds.create(wanted, str(row.payment_intent_id))
     if isinstance(made, StripeRefund):
         return made
     code = refusal_of(made)
     if made.kind not in UNCLEAR:
         sent = _answered(event, sent_at, code, tools)
         if code and sent:
-            return after_refusal(sent, sent_at)
-    why = "Stripe's balance is too low" if made.code in TOO_LITTLE_BALANCE else made.kind
-    raise ReleaseLease(why, alarm=None if made.code in TOO_LITTLE_BALANCE else made.alarm)
+            return after_refusal(wanted, sent, sent_at)
+    return made.deferred
 
 
 def _answered(event: RefundRequestedEvent, sent_at: int, code: str | None, tools: Tools) -> Sent | None:
@@ -126,59 +120,37 @@ def _answered(event: RefundRequestedEvent, sent_at: int, code: str | None, tools
 
 
 def _write_sent(row: Payment, refund_id: str, sent: Sent, tools: Tools) -> bool:
-    refunds_sent = {**row.refunds_sent, refund_id: sent}
-    given = {each: {"open": list(known.open), "code": known.code} for each, known in refunds_sent.items()}
+    given = {each: known._asdict() for each, known in {**row.refunds_sent, refund_id: sent}.items()}
     return tools.payments.write_if_unchanged(row, {"refunds_sent": given}, now=tools.now())
 
 
-def synced(row: Payment, tools: Tools) -> Payment:
-    """The row, once it says what Stripe says. Raises sync.OUTAGES."""
-    order_id = row.request.order_id
-    if before := tools.payments.read(order_id):
-        sync_row(order_id, before, None, str(row.payment_intent_id), tools)
-        if after := tools.payments.read(order_id):
-            return after
-    raise EventDeferred("the payment's row is gone", alarm=Cause.ROW_LOST)
-
-
-def tell(
-    row: Payment,
-    refund_id: str,
-    money: RefundRequested | StripeRefund,
-    found: StripeRefund | Refused,
-    tools: Tools,
-    *,
-    seen_at: int,
-    correlation_id: str = "",
-) -> None:
+def tell(row: Payment, found: StripeRefund, tools: Tools, *, seen_at: int, correlation_id: str = "") -> None:
     """Publish the outcome, with Stripe's total of the payment's refunds. Raises sync.OUTAGES.
 
     Args:
         row: as it is since Stripe was asked.
         seen_at: when that was; epoch seconds.
     """
-    made = found if isinstance(found, StripeRefund) else None
-    code = found.code if isinstance(found, Refused) else found.failure_code
     outcome = RefundOutcome(
         order_id=row.request.order_id,
         attempt=row.attempt,
-        refund_id=refund_id,
-        amount_minor=money.amount_minor,
-        currency=money.currency,
-        stripe_refund_id=made.stripe_refund_id if made else None,
-        failure_code=code,
-        pending_reason=made.pending_reason if made else None,
+        refund_id=str(found.refund_id),
+        amount_minor=found.amount_minor,
+        currency=found.currency,
+        stripe_refund_id=found.stripe_refund_id,
+        failure_code=found.failure_code,
+        pending_reason=found.pending_reason,
         amount_refunded_minor=row.amount_refunded_minor,
         dispute_status=row.dispute_status,
         revision=row.revision,
         occurred_at=datetime.fromtimestamp(seen_at, UTC),
     )
-    kind: RefundOutcomeType = EventType.REFUND_FAILED if code else EventType.REFUND_SUCCEEDED
+    kind: RefundOutcomeType = EventType.REFUND_FAILED if found.has_failed else EventType.REFUND_SUCCEEDED
     tools.publish(RefundOutcomeEvent.of(kind, outcome, correlation_id=correlation_id or row.correlation_id))
     tools.count(f"Refund.{kind.rpartition('.')[2]}")
-    waits_for_balance = outcome.pending_reason == "insufficient_funds"
-    about = {**row.log_fields, "refund_id": refund_id, "type": kind, "code": code}
-    tools.log("refund told", alarm=Cause.BALANCE_TOO_LOW if waits_for_balance else None, **about)
+    alarm = Cause.BALANCE_TOO_LOW if found.pending_reason == "insufficient_funds" else None
+    about = {**row.log_fields, "refund_id": found.refund_id, "type": kind, "code": found.failure_code}
+    tools.log("refund told", alarm=alarm, **about)
 
 
 def tell_later_word(order_id: str, event: StripeEvent, tools: Tools) -> None:
@@ -197,16 +169,10 @@ def tell_later_word(order_id: str, event: StripeEvent, tools: Tools) -> None:
             tools.log(f"a refund {what} failed", alarm=Cause.REFUND_FAILED, **about)
         return
     found = own(str(shown.refund_id), list_refunds(event.payment_intent_id, tools))
-    if found is None and now - event.created < LISTED_SECONDS:
-        raise EventDeferred("Stripe does not list the refund that the event names")
-    if found is None:
-        tools.alarm(
-            Cause.MONEY_DIFFERS, "a person has edited a refund's metadata", row, None, refund_id=shown.refund_id
-        )
-        return
-    tell(row, str(shown.refund_id), found, found, tools, seen_at=now)
-
-
-def _log(event: RefundRequestedEvent, message: str, tools: Tools, *, alarm: Cause | None, **details: object) -> None:
-    about = {"order_id": event.data.order_id, "refund_id": event.data.refund_id, "attempt": event.data.attempt}
-    tools.log(message, alarm=alarm, correlation_id=event.correlationid, **about, **details)
+    if found:
+        tell(row, found, tools, seen_at=now)
+    elif now - event.created < LISTED_SECONDS:
+        raise Deferred("Stripe does not list the refund that the event names")
+    else:
+        what = "a person has edited a refund's metadata"
+        tools.alarm(Cause.MONEY_DIFFERS, what, row, None, refund_id=shown.refund_id)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from onecharge.payments.stripe_responses import Failure, ResponseKind
+from onecharge.contract.refunds import RefundRequested
+from onecharge.payments.stripe_responses import Deferred, Failure, ResponseKind
 
 UNANSWERED_SECONDS = 25 * 3600
 """How long after a request without an answer Stripe may still make the refund: 23 hours, as we assume; one for clocks
@@ -16,20 +17,19 @@ that differ; and one since the worker first writes the time, and then sends."""
 OVERDUE_SECONDS = 3600
 """How long a refund may wait before each further delivery raises an alarm."""
 
-_REFUSALS = (ResponseKind.REFUND_REFUSED, ResponseKind.AMOUNT_REFUSED)
-"""Stripe does not make the refund: disputed, refunded already, more than is left, or another amount."""
-
 UNCLEAR = (ResponseKind.NO_ANSWER, ResponseKind.RETRYABLE, ResponseKind.OTHER_OBJECT)
 """Stripe may have executed the request, or may still do so."""
 
-TOO_LITTLE_BALANCE = ("balance_insufficient", "insufficient_funds")
+REFUSED = "refused"
+"""Our status of a refund that Stripe does not make."""
 
 
 @dataclass(frozen=True)
 class StripeRefund:
-    """A refund, as Stripe shows it."""
+    """A refund, as Stripe shows it; or one that it refuses to make."""
 
-    stripe_refund_id: str
+    stripe_refund_id: str | None
+    """None: Stripe refuses it."""
     status: str
     amount_minor: int
     currency: str
@@ -42,7 +42,7 @@ class StripeRefund:
     @property
     def has_failed(self) -> bool:
         """Whether the money is back on Stripe's side. What is pending counts as made."""
-        return self.status in ("failed", "canceled")
+        return self.status in ("failed", "canceled", REFUSED)
 
     @property
     def failure_code(self) -> str | None:
@@ -70,25 +70,6 @@ class Sent(NamedTuple):
         return Sent(tuple(others), code or self.code)
 
 
-@dataclass(frozen=True)
-class Refused:
-    """Stripe does not make it: FAILED, without a refund at Stripe."""
-
-    code: str
-
-
-@dataclass(frozen=True)
-class Send:
-    """Stripe shows no such refund: request it."""
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Nothing can be said now: the message is delivered again."""
-
-    why: str
-
-
 def own(refund_id: str, listed: Sequence[StripeRefund]) -> StripeRefund | None:
     """The refund of this id among all of a PaymentIntent, the newest first; rather one that has not failed."""
     found = [each for each in listed if each.refund_id == refund_id]
@@ -96,9 +77,9 @@ def own(refund_id: str, listed: Sequence[StripeRefund]) -> StripeRefund | None:
 
 
 def decide(
-    refund_id: str, listed: Sequence[StripeRefund], *, amount_refunded_minor: int, sent: Sent, now: int
-) -> StripeRefund | Refused | Send | Wait:
-    """What follows from Stripe's refunds of the order's PaymentIntent.
+    wanted: RefundRequested, listed: Sequence[StripeRefund], *, amount_refunded_minor: int, sent: Sent, now: int
+) -> StripeRefund | Deferred | None:
+    """What follows from Stripe's refunds of the order's PaymentIntent: what is told, or None: send it.
 
     Args:
         listed: all of them, the newest first; read after the row.
@@ -107,20 +88,24 @@ def decide(
         sent: of the row.
         now: epoch seconds, before all of this was read.
     """
-    if found := own(refund_id, listed):
+    if found := own(wanted.refund_id, listed):
         return found
     if amount_refunded_minor > sum(each.amount_minor for each in listed):
-        return Wait("Stripe's list shows less than its charge")
-    return Send() if sent.code is None else after_refusal(sent, now)
+        return Deferred("Stripe's list shows less than its charge")
+    return None if sent.code is None else after_refusal(wanted, sent, now)
 
 
-def after_refusal(sent: Sent, now: int) -> Refused | Wait:
+def after_refusal(wanted: RefundRequested, sent: Sent, now: int) -> StripeRefund | Deferred:
     """What is told as FAILED is refunded again: nothing that was sent may still make it."""
     if any(now < at + UNANSWERED_SECONDS for at in sent.open):
-        return Wait("refused, but Stripe may still execute an earlier request that it has not answered")
-    return Refused(str(sent.code))
+        return Deferred("refused, but Stripe may still execute an earlier request that it has not answered")
+    return StripeRefund(None, REFUSED, wanted.amount_minor, wanted.currency, wanted.refund_id, sent.code)
 
 
 def refusal_of(failure: Failure) -> str | None:
-    """The code if Stripe does not make this refund; None if it may make it later."""
-    return (failure.code or "more_than_is_left") if failure.kind in _REFUSALS else None
+    """The code if Stripe does not make this refund; None if it may make it later.
+
+    It is disputed or refunded already, more than is left, or another amount than Stripe takes.
+    """
+    is_refused = failure.kind in (ResponseKind.REFUND_REFUSED, ResponseKind.AMOUNT_REFUSED)
+    return (failure.code or "more_than_is_left") if is_refused else None

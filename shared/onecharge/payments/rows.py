@@ -7,17 +7,21 @@ PENDING ────┤════════════ lease ════�
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.states import PaymentState
 from onecharge.payments.refund_rules import Sent
-from onecharge.runtime.alarms import Cause
+from onecharge.payments.stripe_responses import Deferred
 
 FINAL = (PaymentState.SUCCEEDED, PaymentState.CANCELED)
 """No attempt follows. The other states are UNPAID: the payment can still be charged, and still be canceled."""
 
 UNPAID = (PaymentState.PENDING, PaymentState.DECLINED, PaymentState.REQUIRES_ACTION)
+
+OTHER_PARAMETERS = "Stripe knows the key with other parameters"
+"""A PaymentIntent may exist that no key leads to: of the order as it was before it was lost, say."""
+KEYS_USED_UP = "every key of the window replays a failure"
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,6 @@ class FrozenRequest:
     def of(cls, order: OrderPlaced) -> Self:
         placed_at = int(order.placed_at.timestamp())
         return cls(order.order_id, order.amount_minor, order.currency, order.customer_id, placed_at)
-
-
-OTHER_PARAMETERS = "Stripe knows the key with other parameters"
-"""A PaymentIntent may exist that no key leads to: of the order as it was before it was lost, say."""
-KEYS_USED_UP = "every key of the window replays a failure"
 
 
 class Dispute(NamedTuple):
@@ -66,7 +65,7 @@ class Dispute(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Payment:
-    """One row of the Payments table."""
+    """One row of the Payments table. docs/protocol.md, "The row", says what its attributes mean."""
 
     request: FrozenRequest
     attempt: int
@@ -75,15 +74,12 @@ class Payment:
     state: PaymentState
     payment_intent_id: str | None = None
     released_at: int | None = None
-    """When an operator let a PaymentIntent be created once more; epoch seconds, by Stripe's clock."""
     cancel_requested_at: int | None = None
-    """Every later claim cancels and never confirms. The present owner may still confirm: Stripe decides that race."""
     held_because: str | None = None
-    """Why nothing is created any more although the window is open: OTHER_PARAMETERS or KEYS_USED_UP."""
+    """OTHER_PARAMETERS or KEYS_USED_UP."""
     lease_owner: str | None = None
     lease_expires_at: int = 0
     revision: int = 0
-    """Grows with every write."""
     claimed_at: int = 0
     finalized_at: int | None = None
     last_emitted_at: int | None = None
@@ -111,33 +107,21 @@ class Payment:
         return Dispute(self.dispute_id, self.dispute_status or "") if self.dispute_id else None
 
     @property
-    def log_fields(self) -> dict[str, object]:
+    def log_fields(self) -> dict[str, Any]:
         """What every log line about the row carries."""
-        return {
-            "order_id": self.request.order_id,
-            "attempt": self.attempt,
-            "correlation_id": self.correlation_id,
-            "payment_intent_id": self.payment_intent_id,
-        }
+        return {"order_id": self.request.order_id, **self._named("attempt correlation_id payment_intent_id")}
 
     @property
-    def shown(self) -> dict[str, object]:
+    def shown(self) -> dict[str, Any]:
         """The row in a log line: what decides about claims and writes."""
-        fields: dict[str, object] = {
-            "state": self.state,
-            "attempt": self.attempt,
-            "revision": self.revision,
-            "lease_owner": self.lease_owner,
-            "lease_expires_at": self.lease_expires_at,
-            "finalized_at": self.finalized_at,
-            "payment_intent_id": self.payment_intent_id,
-            "released_at": self.released_at,
-            "cancel_requested_at": self.cancel_requested_at,
-        }
-        return {name: value for name, value in fields.items() if value is not None}
+        of_the_lease = self._named("state attempt revision lease_owner lease_expires_at finalized_at")
+        return of_the_lease | self._named("payment_intent_id released_at cancel_requested_at")
+
+    def _named(self, names: str) -> dict[str, Any]:
+        return {name: value for name in names.split() if (value := getattr(self, name)) is not None}
 
 
-# ---------------------------------------------------------------- the results of a claim
+# ---------------------------------------------------------------- what a claim and a write end with
 
 
 @dataclass(frozen=True)
@@ -177,18 +161,5 @@ class WriteRefused(Exception):
     """Nothing was written: another worker has the row or has finalized it, or it is to be canceled."""
 
 
-class ReleaseLease(Exception):
-    """Nothing more can be done now: the lease is released, and the log says why.
-
-    Args:
-        alarm: why a person has to see it, if so.
-        kept: attributes to write to the row with it, such as Stripe's error message.
-    """
-
-    def __init__(self, why: str, *, alarm: Cause | None = None, kept: Mapping[str, str | int] | None = None) -> None:
-        super().__init__(why)
-        self.why, self.alarm, self.kept = why, alarm, kept or {}
-
-
-class Held(ReleaseLease):
+class Held(Deferred):
     """No PaymentIntent is created any more: the row waits for an operator's `release`, and its message is deleted."""

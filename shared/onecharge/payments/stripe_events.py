@@ -16,7 +16,6 @@ from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import metadata_of, read_intent
 from onecharge.payments.refund_rules import StripeRefund
 from onecharge.payments.refunds_at_stripe import read_refund
-from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 
 if TYPE_CHECKING:
@@ -47,18 +46,6 @@ def is_signing_secret(stored: str) -> bool:
     Source: Stripe documentation, "Resolve webhook signature verification errors".
     """
     return re.fullmatch(r"whsec_\w+", stored) is not None
-
-
-class EventDeferred(Exception):
-    """The event cannot be applied now: Stripe sends it again, or the scheduled run reads it again.
-
-    Args:
-        alarm: why this does not resolve by itself, if so.
-    """
-
-    def __init__(self, why: str, *, alarm: Cause | None = None) -> None:
-        super().__init__(why)
-        self.alarm = alarm
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge import cancel, retrieve
 from onecharge.payments.charge_rules import StripeIntent
-from onecharge.payments.rows import Dispute, Payment, ReleaseLease
-from onecharge.payments.stripe_events import EventDeferred, StripeEvent
-from onecharge.payments.stripe_responses import ResponseKind, classify
+from onecharge.payments.rows import Payment
+from onecharge.payments.stripe_events import StripeEvent
+from onecharge.payments.stripe_responses import Deferred, ResponseKind, classify
 from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
@@ -28,13 +28,13 @@ from onecharge.runtime.secrets import SecretUnavailable
 TRIES = 4
 """How often a row is compared that others keep writing, before the event is deferred."""
 
-OUTAGES = (EventDeferred, ReleaseLease, stripe.StripeError, BotoCoreError, ClientError, SecretUnavailable)
+OUTAGES = (Deferred, stripe.StripeError, BotoCoreError, ClientError, SecretUnavailable)
 """What may stop the work on an event or a row halfway: it has to be done again."""
 
 
 def cause_of(error: Exception) -> Cause | None:
     """The alarm's cause if a person must act, else None."""
-    if isinstance(error, EventDeferred | ReleaseLease):
+    if isinstance(error, Deferred):
         return error.alarm
     if isinstance(error, stripe.StripeError):
         return classify(error).alarm
@@ -51,58 +51,16 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
     order_id, shop = event.order_id, event.shop
     if event.is_of_dispute or event.refund is not None:
         # A dispute or a refund does not name its order.
-        intent = _look(event, tools)
+        intent = retrieve(event.payment_intent_id, tools, is_disputed=event.is_of_dispute)
         order_id, shop = intent.order_id, intent.shop
     if order_id is None or shop != tools.shop:
         tools.count("EventOfAnotherShop")
         return None
     row = tools.payments.read(order_id)
-    if not _shows(row, event, tools):
-        # Stripe was asked before the row was read: somebody may have written a newer total meanwhile.
-        if intent is not None and row is not None and _difference(row, intent, tools):
-            intent = _look(event, tools)
-        sync_row(order_id, row, intent, event.payment_intent_id, tools)
+    shows = _difference(row, intent, tools) is None if intent else _shows(row, event, tools)
+    if not shows:
+        sync_row(order_id, event.payment_intent_id, tools, is_disputed=event.is_of_dispute)
     return order_id
-
-
-def _look(event: StripeEvent, tools: Tools) -> StripeIntent:
-    return tools.with_dispute(retrieve(event.payment_intent_id, tools), is_told=event.is_of_dispute)
-
-
-def sync_row(
-    order_id: str, row: Payment | None, intent: StripeIntent | None, payment_intent_id: str, tools: Tools
-) -> None:
-    """Compare and write until nothing differs. The row is read first: what Stripe shows then is newer. Raises OUTAGES.
-
-    Args:
-        row: as it was read just now.
-        intent: as it was retrieved just now; None if it was not.
-    """
-    for _ in range(TRIES):
-        try:
-            intent = intent or retrieve(payment_intent_id, tools)
-        except ReleaseLease as release:
-            if release.why == ResponseKind.NOT_FOUND and (row is None or row.payment_intent_id != payment_intent_id):
-                return  # Test data that was deleted.
-            raise
-        if row is None and intent.order_id is not None and intent.order_id != order_id:
-            # A person has edited its metadata since the event: the order that it names now is compared.
-            order_id, row, intent = intent.order_id, tools.payments.read(intent.order_id), None
-            continue
-        difference = _difference(row, intent, tools)
-        if difference is None:
-            return
-        if _apply(order_id, row, intent, difference, tools):
-            return
-        before, row, intent = row, tools.payments.read(order_id), None
-        if before is not None and row is None:
-            raise EventDeferred("the row was lost meanwhile: the next time it is written again")
-    raise EventDeferred("the row kept changing")
-
-
-def _difference(row: Payment | None, intent: StripeIntent, tools: Tools) -> Difference | None:
-    seconds = tools.requires_action_seconds
-    return find_difference(row, intent, shop=tools.shop, now=tools.now(), requires_action_seconds=seconds)
 
 
 def _shows(row: Payment | None, event: StripeEvent, tools: Tools) -> bool:
@@ -113,6 +71,37 @@ def _shows(row: Payment | None, event: StripeEvent, tools: Tools) -> bool:
         return is_paid or _difference(row, event.intent, tools) is None
     told = event.amount_refunded_minor
     return row is not None and is_own and told is not None and row.amount_refunded_minor == told
+
+
+def _difference(row: Payment | None, intent: StripeIntent, tools: Tools) -> Difference | None:
+    seconds = tools.requires_action_seconds
+    return find_difference(row, intent, shop=tools.shop, now=tools.now(), requires_action_seconds=seconds)
+
+
+def sync_row(order_id: str, payment_intent_id: str, tools: Tools, *, is_disputed: bool = False) -> Payment | None:
+    """Compare and write until nothing differs; returns the row. It is read first: what Stripe shows then is newer.
+
+    Raises OUTAGES.
+    """
+    before: Payment | None = None
+    for _ in range(TRIES):
+        row = tools.payments.read(order_id)
+        if before is not None and row is None:
+            raise Deferred("the row was lost meanwhile: the next time it is written again")
+        try:
+            intent = retrieve(payment_intent_id, tools, is_disputed=is_disputed)
+        except Deferred as deferred:
+            if deferred.why == ResponseKind.NOT_FOUND and (row is None or row.payment_intent_id != payment_intent_id):
+                return row  # Test data that was deleted.
+            raise
+        if row is None and intent.order_id is not None and intent.order_id != order_id:
+            # A person has edited its metadata since the event: the order that it names now is compared.
+            order_id = intent.order_id
+            continue
+        found, before = _difference(row, intent, tools), row
+        if found is None or _apply(order_id, row, intent, found, tools):
+            return row
+    raise Deferred("the row kept changing")
 
 
 def _apply(order_id: str, row: Payment | None, intent: StripeIntent, found: Difference, tools: Tools) -> bool:
@@ -129,29 +118,25 @@ def _apply(order_id: str, row: Payment | None, intent: StripeIntent, found: Diff
     report_dispute(order_id, row, intent, tools)
     if found.expires:
         cancel(intent, tools, "abandoned")
-        return False
-    if found.recovers:
+    elif found.recovers:
         tools.payments.recover(intent, now=now)
-        return False
-    if row is None or not found.changes:
+    elif row is None or not found.changes:
         return True
-    if tools.payments.write_if_unchanged(row, found.changes, now=now):
-        state = found.changes.get("state")
-        if state:
-            count_end(row, state, tools)
-        tools.log(found.says, alarm=None, **{**row.log_fields, "payment_intent_id": intent.payment_intent_id})
+    elif tools.payments.write_if_unchanged(row, found.changes, now=now):
+        count_end(row, found.changes.get("state"), tools)
+        tools.log(found.says, **{**row.log_fields, "payment_intent_id": intent.payment_intent_id})
     return False
 
 
 def report_dispute(order_id: str, row: Payment | None, intent: StripeIntent, tools: Tools) -> None:
     """Raise an alarm for a dispute that newly needs a response."""
-    dispute: Dispute | None = intent.dispute
+    dispute = intent.dispute
     if dispute and dispute.needs_response and (row is None or row.dispute != dispute):
         about = {"order_id": order_id, "dispute_id": dispute.dispute_id, "dispute_status": dispute.status}
         tools.alarm(Cause.CHARGE_DISPUTED, "charge disputed: respond at Stripe", row, intent, **about)
 
 
-def count_end(row: Payment, state: PaymentState, tools: Tools) -> None:
+def count_end(row: Payment, state: PaymentState | None, tools: Tools) -> None:
     """Count the money of a payment that has ended, or its decline, whoever finalizes it.
 
     It is an indication for the dashboard, never the books: a worker that dies after its write omits it.

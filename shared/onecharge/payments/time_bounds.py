@@ -22,24 +22,42 @@ RETENTION_SECONDS = 500 * 24 * 3600
 """A row's time to live after its last final state. The order outlives it by 30 days. An unfinished row does not expire.
 """
 
-_START_RESERVE_SECONDS = 4.0
-_DYNAMODB_RESERVE_SECONDS = 3.0
-_PAUSE_SECONDS = 1.0
+_START_SECONDS, _DYNAMODB_SECONDS, _PAUSE_SECONDS = 4, 3, 1
 _LEASE_MARGIN_SECONDS = 5
+"""For small clock differences; with larger ones two workers work at the same time, and charge once."""
 
 
 @dataclass(frozen=True)
 class TimeBounds:
-    """The bounds of one deployment; `TimeBounds.of(30)` for a function with a timeout of 30 s."""
+    """The bounds that follow from a function's timeout.
+
+    Raises ValueError if it is too short to wait for one response of Stripe.
+    """
 
     function_timeout_seconds: int
-    stripe_connect_timeout_seconds: float
-    stripe_read_timeout_seconds: float
-    lease_seconds: int
-    record_seconds: float
-    """How long one record takes at most: with less time left it is returned to the queue unprocessed."""
-    request_seconds: float
-    """How long one try of one request to Stripe takes at most."""
+
+    def __post_init__(self) -> None:
+        if self.request_seconds < 2:
+            raise ValueError(f"a function timeout of {self.function_timeout_seconds} s is too short")
+
+    @property
+    def lease_seconds(self) -> int:
+        return self.function_timeout_seconds + _LEASE_MARGIN_SECONDS
+
+    @property
+    def record_seconds(self) -> int:
+        """How long one record takes at most: with less time left it is returned to the queue unprocessed."""
+        return self.function_timeout_seconds - _START_SECONDS
+
+    @property
+    def request_seconds(self) -> float:
+        """How long one try of one request to Stripe takes at most."""
+        return (self.record_seconds - _DYNAMODB_SECONDS - _PAUSE_SECONDS) / (STRIPE_RETRIES + 1)
+
+    @property
+    def stripe_timeouts(self) -> tuple[float, float]:
+        """To connect to Stripe, and to read its response; seconds."""
+        return self.request_seconds / 4, self.request_seconds * 3 / 4
 
     def deadline(self, started_at: float) -> float:
         """After when a record that began at `started_at` begins no further request to Stripe; epoch seconds.
@@ -50,21 +68,3 @@ class TimeBounds:
         lease, and the next worker continues under the same keys.
         """
         return started_at + self.record_seconds - self.request_seconds
-
-    @classmethod
-    def of(cls, function_timeout_seconds: int) -> "TimeBounds":
-        """Raises ValueError if the function's timeout is too short to wait for one response of Stripe."""
-        tries = STRIPE_RETRIES + 1
-        record_seconds = function_timeout_seconds - _START_RESERVE_SECONDS
-        one_try = (record_seconds - _DYNAMODB_RESERVE_SECONDS - _PAUSE_SECONDS) / tries
-        if one_try < 2:
-            raise ValueError(f"a function timeout of {function_timeout_seconds} s is too short")
-        return cls(
-            function_timeout_seconds=function_timeout_seconds,
-            stripe_connect_timeout_seconds=one_try / 4,
-            stripe_read_timeout_seconds=one_try * 3 / 4,
-            # The margin is for small clock differences; with larger ones two workers work at once, and charge once.
-            lease_seconds=function_timeout_seconds + _LEASE_MARGIN_SECONDS,
-            record_seconds=record_seconds,
-            request_seconds=one_try,
-        )

@@ -1,10 +1,9 @@
 """What the payment service works with, on one delivery, one Stripe event or one row."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import stripe
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import Event
@@ -12,9 +11,9 @@ from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.refunds_at_stripe import RefundsAtStripe
-from onecharge.payments.rows import Payment, ReleaseLease
+from onecharge.payments.rows import Payment
 from onecharge.payments.stripe_rate import StripeRate
-from onecharge.payments.stripe_responses import classify
+from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.metrics import Alarm
 
@@ -37,7 +36,7 @@ class Tools:
     requires_action_seconds: int
     """How long a customer may take to authenticate."""
     publish: Callable[[Event], None]
-    """Publishes the outcome of a refund. Raises ReleaseLease, and botocore's errors."""
+    """Publishes the outcome of a refund. Raises Deferred, and botocore's errors."""
 
     @property
     def shop(self) -> str:
@@ -52,35 +51,15 @@ class Tools:
         return int(self.clock())
 
     def require_time(self) -> None:
-        """Raises ReleaseLease if no request to Stripe may be begun anymore."""
+        """Raises Deferred if no request to Stripe may be begun anymore."""
         if self.clock() >= self.deadline:
-            raise ReleaseLease("too little time left")
+            raise Deferred("too little time left")
 
     def wait_for_token(self, take: Callable[[float], bool]) -> None:
-        """Wait for Stripe's rate limit. Raises ReleaseLease if there is no token before the deadline."""
+        """Wait for Stripe's rate limit. Raises Deferred if there is no token before the deadline."""
         if not take(self.deadline):
-            raise ReleaseLease("Stripe's rate limit is reached")
+            raise Deferred("Stripe's rate limit is reached")
         self.require_time()
-
-    def store_id(self, row: Payment, payment_intent_id: str) -> Payment:
-        """Store the PaymentIntent's id; returns the row. Raises WriteRefused."""
-        stored = self.payments.store_id(row, payment_intent_id)
-        self.log("PaymentIntent stored", alarm=None, **stored.log_fields)
-        return stored
-
-    def with_dispute(self, intent: StripeIntent, *, is_told: bool = False) -> StripeIntent:
-        """The PaymentIntent with its newest dispute, if its charge is disputed, or an event tells so.
-
-        Raises ReleaseLease.
-        """
-        if intent.dispute or not (intent.is_disputed or is_told):
-            return intent
-        self.require_time()
-        try:
-            return replace(intent, dispute=self.stripe.newest_dispute(intent.payment_intent_id))
-        except stripe.StripeError as error:
-            failure = classify(error)
-            raise ReleaseLease(failure.kind, alarm=failure.alarm) from error
 
     def alarm(self, cause: Cause, message: str, row: Payment | None, intent: StripeIntent | None, **about: Any) -> None:
         """Report what happened although it should not, or what no rule can correct."""

@@ -3,7 +3,6 @@
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import boto3
 import pytest
 import stripe
 from responses import RequestsMock
@@ -18,54 +17,39 @@ from onecharge.payments.stripe_events import (
     list_events,
     parse_event,
 )
-from onecharge.runtime.checkpoints import CheckpointStore
 from tests.shop.builders import BOUNDS, ORDER_ID, SHOP, STRIPE_API, T0, intent, metadata, stripe_intent
-from tests.support.harness import create_table
+from tests.shop.shop import Shop
 
 
 def event(type_: str, thing: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {"id": "evt_1", "object": "event", "type": type_, "created": T0, "data": {"object": thing}, **changes}
 
 
-def parsed(type_: str, thing: dict[str, Any], **changes: Any) -> StripeEvent | None:
-    return parse_event(stripe.Event.construct_from(event(type_, thing, **changes), None))
-
-
-def expected(type_: str, **says: Any) -> StripeEvent:
-    return StripeEvent(event_id="evt_1", type=type_, created=T0, **{"payment_intent_id": "pi_1", **says})
-
-
 OURS = {"shop": SHOP, "order_id": ORDER_ID}
+PAID = stripe_intent("succeeded")
 CHARGE = {"id": "ch_1", "object": "charge", "payment_intent": "pi_1", "amount_refunded": 400, "metadata": metadata()}
 DISPUTE = {"id": "dp_1", "object": "dispute", "payment_intent": "pi_1", "status": "lost", "metadata": metadata()}
+EVENTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    *(
+        (each, PAID, {**OURS, "intent": intent("succeeded", created=0)})
+        for each in EVENT_TYPES
+        if each.startswith("payment_intent.")
+    ),
+    ("charge.refunded", CHARGE, {**OURS, "amount_refunded_minor": 400}),
+    ("charge.refunded", {**CHARGE, "payment_intent": {"id": "pi_1"}}, {**OURS, "amount_refunded_minor": 400}),
+    # Anyone may write a dispute's metadata: the PaymentIntent says whose it is.
+    *((each, DISPUTE, {}) for each in EVENT_TYPES if each.startswith("charge.dispute.")),
+    # What is no order id names no order.
+    ("payment_intent.succeeded", stripe_intent("succeeded", metadata={}), {}),
+    ("payment_intent.succeeded", stripe_intent("succeeded", metadata={**OURS, "order_id": "ord_x"}), {"shop": SHOP}),
+]
 
 
-@pytest.mark.parametrize("type_", [each for each in EVENT_TYPES if each.startswith("payment_intent.")])
-def test_an_event_of_a_payment_intent_shows_it(type_: str) -> None:
-    """As it was when Stripe created the event."""
-    shown = intent("succeeded", created=0)
-    assert parsed(type_, stripe_intent("succeeded")) == expected(type_, **OURS, intent=shown)
-
-
-def test_an_event_of_a_refund_says_the_sum() -> None:
-    """Its charge has the metadata of its PaymentIntent, and may have that expanded."""
-    says = {**OURS, "amount_refunded_minor": 400}
-    for of in ("pi_1", {"id": "pi_1", "object": "payment_intent"}):
-        assert parsed("charge.refunded", {**CHARGE, "payment_intent": of}) == expected("charge.refunded", **says)
-
-
-@pytest.mark.parametrize("type_", [each for each in EVENT_TYPES if each.startswith("charge.dispute.")])
-def test_an_event_of_a_dispute_names_only_the_payment_intent(type_: str) -> None:
-    """Anyone may write its metadata: the PaymentIntent says whose it is."""
-    assert parsed(type_, DISPUTE) == expected(type_)
-
-
-def test_metadata_may_be_anything() -> None:
-    """What is no order id names no order."""
-    for given in ({}, {"order_id": "ord_x", "shop": SHOP}):
-        found = parsed("payment_intent.succeeded", stripe_intent("succeeded", metadata=given))
-        assert found is not None
-        assert (found.order_id, found.shop) == (None, given.get("shop", ""))
+@pytest.mark.parametrize(("type_", "thing", "says"), EVENTS)
+def test_an_event_says_whose_it_is_and_what_it_shows(type_: str, thing: dict[str, Any], says: dict[str, Any]) -> None:
+    """A PaymentIntent as it was when Stripe created the event, or the sum of refunds."""
+    expected = StripeEvent(event_id="evt_1", type=type_, created=T0, payment_intent_id="pi_1", **says)
+    assert parse_event(stripe.Event.construct_from(event(type_, thing), None)) == expected
 
 
 @pytest.mark.parametrize(
@@ -78,15 +62,15 @@ def test_metadata_may_be_anything() -> None:
 )
 def test_other_events_are_none_of_ours(type_: str, thing: dict[str, Any], changes: dict[str, Any]) -> None:
     """Another type, a connected account, or a charge without a PaymentIntent."""
-    assert parsed(type_, thing, **changes) is None
+    assert parse_event(stripe.Event.construct_from(event(type_, thing, **changes), None)) is None
 
 
 def test_events_are_listed_page_by_page(http: RequestsMock) -> None:
     """Only the types that concern us are asked for; an event that does not is skipped, and still is the cursor."""
     client = stripe_client("sk_test_x", api_base=STRIPE_API, bounds=BOUNDS)
     url = f"{STRIPE_API}/v1/events"
-    first = event("payment_intent.succeeded", stripe_intent("succeeded"))
     other = event("payment_intent.succeeded", stripe_intent(), id="evt_0", account="acct_connected")
+    first = event("payment_intent.succeeded", PAID)
     http.get(url, json={"object": "list", "data": [first, other], "has_more": True})
     http.get(url, json={"object": "list", "data": [], "has_more": False})
     events, cursor = list_events(client, since=T0, until=T0 + 60, after=None)
@@ -95,26 +79,18 @@ def test_events_are_listed_page_by_page(http: RequestsMock) -> None:
     asked, again = (parse_qs(urlsplit(str(call.request.url)).query) for call in http.calls)
     types = {values[0] for name, values in asked.items() if name.startswith("types[")}
     assert types == {*EVENT_TYPES} - {"payment_intent.requires_action"}
-    assert (asked["created[gte]"], asked["created[lt]"], asked.get("starting_after")) == (
-        [str(T0)],
-        [str(T0 + 60)],
-        None,
-    )
+    assert (asked["created[gte]"], asked["created[lt]"]) == ([str(T0)], [str(T0 + 60)])
     assert again == asked | {"starting_after": ["evt_0"]}
-
-
-# ---------------------------------------------------------------- the newest event that was received
 
 
 def seen_at(created: int) -> StripeEvent:
     return StripeEvent(event_id="evt_1", type="charge.refunded", created=created, payment_intent_id="pi_1")
 
 
-def test_the_newest_event_is_stored_once_a_minute(aws: None) -> None:
+def test_the_newest_event_is_stored_once_a_minute(shop: Shop) -> None:
     """By each execution environment; an older event, or one that another environment has stored, writes nothing."""
-    dynamodb = boto3.client("dynamodb")
-    state = CheckpointStore(dynamodb, create_table(dynamodb, "state", "PaymentsStateTable"), Received)
-    newest, another, stored = NewestReceived(state), NewestReceived(state), []
+    state, stored = shop.received, []
+    newest, another = NewestReceived(state), NewestReceived(state)
     for environment, at in (
         (newest, T0),
         (newest, T0 + RECEIVED_STEP_SECONDS - 1),
@@ -130,10 +106,9 @@ def test_the_newest_event_is_stored_once_a_minute(aws: None) -> None:
     assert stored == [(0, 1)] * 3 + [(RECEIVED_STEP_SECONDS, 2)] * 3
 
 
-def test_two_environments_may_store_at_once(aws: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_environments_may_store_at_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one has written since this one has read: the next event tries again."""
-    dynamodb = boto3.client("dynamodb")
-    state = CheckpointStore(dynamodb, create_table(dynamodb, "state", "PaymentsStateTable"), Received)
+    state = shop.received
     newest, read = NewestReceived(state), state.read
 
     def read_then_written() -> Received | None:

@@ -8,7 +8,7 @@ import pytest
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rules import StripeIntent
-from onecharge.payments.rows import Payment
+from onecharge.payments.rows import Dispute, Payment
 from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from tests.shop.builders import AMOUNT_MINOR, SHOP, T0, intent, payment
@@ -18,6 +18,13 @@ STATUSES = ("requires_payment_method", "requires_action", "processing", "succeed
 REQUIRES_ACTION_SECONDS = 3600
 NOW = T0 + 100
 OTHER_MONEY: list[dict[str, Any]] = [{"amount_minor": 1}, {"currency": "USD"}]
+RETURNED: list[tuple[dict[str, Any], bool]] = [
+    ({"amount_refunded_minor": AMOUNT_MINOR - 1}, False),
+    ({"amount_refunded_minor": AMOUNT_MINOR}, True),
+    ({"dispute": Dispute("dp_1", "lost")}, True),
+    ({"dispute": Dispute("dp_1", "won")}, False),
+]
+"""Whether the customer has all of the money back."""
 
 
 def found(row: Payment | None, shown: StripeIntent, *, now: int = NOW) -> Difference | None:
@@ -73,15 +80,16 @@ def test_3d_secure_expires(after: int, expected: str) -> None:
     assert found(replace(row, cancel_requested_at=T0), intent("requires_action"), now=T0 + after) is None
 
 
-@pytest.mark.parametrize("names", ["pi_2", None])
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("status", STATUSES)
-def test_a_row_that_names_another_is_left_alone(names: str | None, state: str, status: str) -> None:
-    """An alarm if money moved, until a person has refunded all of it."""
-    row = payment(state=PaymentState(state), payment_intent_id=names)
-    assert word(found(row, intent(status))) == ("alarm MoneyDiffers" if status == "succeeded" else "")
-    refunded = [found(row, intent(status, amount_refunded_minor=sum_)) for sum_ in (AMOUNT_MINOR - 1, AMOUNT_MINOR)]
-    assert [word(each) for each in refunded] == ["alarm MoneyDiffers" if status == "succeeded" else "", ""]
+def test_a_success_that_the_row_does_not_name_is_an_alarm_until_it_is_returned() -> None:
+    """Or one of a row that is CANCELED: a person refunds all of it, or the customer wins a dispute."""
+    rows = [payment(state=PaymentState(state), payment_intent_id=names) for state in STATES for names in ("pi_2", None)]
+    for row, status, (back, is_back) in product(rows, STATUSES, [({}, False), *RETURNED]):
+        expected = "alarm MoneyDiffers" if status == "succeeded" and not is_back else ""
+        assert word(found(row, intent(status, **back))) == expected, (row.state, row.payment_intent_id, status, back)
+    for back, is_back in RETURNED:
+        shown = intent(**back)
+        expected = "" if is_back else "alarm MoneyDiffers"
+        assert word(found(payment(state=PaymentState.CANCELED), shown)) == expected, back
 
 
 LOST = "recovers, alarm RowLost"
@@ -104,13 +112,6 @@ def test_a_success_without_a_row_is_a_lost_row(changes: dict[str, Any], expected
     assert word(found(None, intent(**changes))) == expected
 
 
-def test_a_canceled_order_that_was_paid_is_settled_by_its_refund() -> None:
-    """A person refunds it at Stripe; a part of it is not enough."""
-    row = payment(state=PaymentState.CANCELED)
-    shown = [found(row, intent(amount_refunded_minor=sum_)) for sum_ in (AMOUNT_MINOR - 1, AMOUNT_MINOR)]
-    assert [word(each) for each in shown] == ["alarm MoneyDiffers", ""]
-
-
 REFUNDED: dict[str, Any] = {"amount_refunded_minor": 500}
 DISPUTED: dict[str, Any] = {"dispute_id": "dp_1", "dispute_status": "lost"}
 
@@ -119,15 +120,13 @@ DISPUTED: dict[str, Any] = {"dispute_id": "dp_1", "dispute_status": "lost"}
 @pytest.mark.parametrize("of_intent", [{}, REFUNDED, DISPUTED])
 def test_a_paid_row_follows_refunds_and_disputes(of_row: dict[str, Any], of_intent: dict[str, Any]) -> None:
     """The sum may decrease. A dispute that nobody asked for stays in the row. A success brings both with it."""
-    unpaid = payment(state=PaymentState.REQUIRES_ACTION)
-    plain = intent()
     dispute = payment(**of_intent).dispute
-    shown = replace(plain, amount_refunded_minor=of_intent.get("amount_refunded_minor", 0), dispute=dispute)
+    shown = intent(amount_refunded_minor=of_intent.get("amount_refunded_minor", 0), dispute=dispute)
     wanted = {"amount_refunded_minor": 0} | of_intent
     row = payment(state=PaymentState.SUCCEEDED, **of_row)
     is_known = all(getattr(row, name) == value for name, value in wanted.items())
     difference = found(row, shown)
     assert (difference and difference.changes) == (None if is_known else wanted)
-    paid = found(unpaid, shown)
+    paid = found(payment(state=PaymentState.REQUIRES_ACTION), shown)
     assert paid is not None
     assert paid.changes.items() >= wanted.items()
