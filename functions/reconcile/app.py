@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from onecharge.payments.parts import PaymentParts
+from onecharge.payments.parts import SyncParts
 from onecharge.payments.stripe_events import Received, ReconcileCheckpoint
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.functions import Context, lambda_handler
@@ -11,7 +11,7 @@ from onecharge.runtime.parts import part
 from reconcile.run import IN_PARALLEL, STEP_SECONDS, ReconcileRun
 
 
-class ReconcileParts(PaymentParts):
+class ReconcileParts(SyncParts):
     @part
     def bounds(self) -> TimeBounds:
         return TimeBounds(STEP_SECONDS)

@@ -6,7 +6,7 @@ SQS message ─► Consumer ─► payments/refund.py ─► Stripe ─► SNS p
 from typing import Any
 
 from onecharge.contract.refunds import RefundRequestedEvent
-from onecharge.payments.parts import PaymentParts
+from onecharge.payments.parts import SyncParts
 from onecharge.payments.refund import refund
 from onecharge.runtime.consumer import BatchResponse, Consumer
 from onecharge.runtime.functions import Context, lambda_handler
@@ -14,7 +14,7 @@ from onecharge.runtime.parts import part
 from onecharge.runtime.queues import Queue
 
 
-class RefundChargeParts(PaymentParts):
+class RefundChargeParts(SyncParts):
     @part
     def consumer(self) -> Consumer[RefundRequestedEvent]:
         return Consumer(

@@ -5,7 +5,7 @@ POST /stripe/events ─► http_route.py: verify ─► payments/stripe_events.p
 
 from typing import Any
 
-from onecharge.payments.parts import PaymentParts
+from onecharge.payments.parts import SyncParts
 from onecharge.payments.stripe_events import NewestReceived, Received
 from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parts import part
@@ -13,7 +13,7 @@ from onecharge.runtime.secrets import Secret
 from stripe_webhook.http_route import WebhookRoute
 
 
-class StripeWebhookParts(PaymentParts):
+class StripeWebhookParts(SyncParts):
     @part
     def route(self) -> WebhookRoute:
         return WebhookRoute(

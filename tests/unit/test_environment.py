@@ -24,9 +24,9 @@ class Environment(dict[str, str]):
         return super().__getitem__(name)
 
 
-def parts_in_use(kind: type[Parts]) -> set[str]:
-    """The parts that the handler uses, directly or for another one."""
-    in_use, methods = set[str](), set[str]()
+def parts_in_use(kind: type[Parts]) -> tuple[set[str], set[str]]:
+    """The parts that the handler uses, directly or for another one, and the variables that methods read for it."""
+    in_use, methods, variables = set[str](), set[str](), set[str]()
     handler = import_module(kind.__module__).handler.__wrapped__
     names = re.findall(r"\bparts\.(\w+)", getsource(handler))
     while names:
@@ -35,8 +35,14 @@ def parts_in_use(kind: type[Parts]) -> set[str]:
         if found is None or name in in_use | methods:
             continue
         (in_use if isinstance(found, part) else methods).add(name)
-        names += re.findall(r"\bself\.(\w+)", getsource(found.func if isinstance(found, part) else found))
-    return in_use
+        source = ""
+        for each in (vars(one)[name] for one in kind.__mro__ if name in vars(one)):
+            source += getsource(each.func if isinstance(each, part) else each)
+            if "super()." not in source:
+                break
+        variables |= set() if isinstance(found, part) else set(re.findall(r'environment\["(\w+)"\]', source))
+        names += re.findall(r"\bself\.(\w+)", source)
+    return in_use, variables
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -46,9 +52,10 @@ def test_a_function_has_the_variables_that_it_reads(aws: None, function: str) ->
     variables = load_template()["Resources"][resource]["Properties"]["Environment"]["Variables"]
     environment = Environment(variables)
     parts = parts_of(function)(environment)
-    for name in parts_in_use(type(parts)):
+    in_use, read_by_methods = parts_in_use(type(parts))
+    for name in in_use:
         getattr(parts, name)
-    assert environment.read == {name for name in variables if not name.startswith("POWERTOOLS_")}
+    assert environment.read | read_by_methods == {name for name in variables if not name.startswith("POWERTOOLS_")}
 
 
 def test_a_number_is_given_as_text() -> None:

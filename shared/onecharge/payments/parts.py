@@ -1,6 +1,7 @@
 """The parts of the payment service's functions, each with the environment variables that it is made of."""
 
 import time
+from dataclasses import replace
 
 from onecharge.contract.events import Event
 from onecharge.payments.charge_rows import PaymentStore
@@ -20,7 +21,7 @@ from onecharge.runtime.topics import Topic
 
 
 class PaymentParts(Parts):
-    """What the payment service's functions are made of. template.yaml: PaymentVariables, and SyncVariables."""
+    """What the payment service's functions are made of. template.yaml: PaymentVariables."""
 
     @part
     def bounds(self) -> TimeBounds:
@@ -46,11 +47,6 @@ class PaymentParts(Parts):
         per_second, workers = self.environment["CHARGES_PER_SECOND"], self.environment["CHARGE_CONCURRENCY"]
         return StripeRate(share(float(per_second), int(workers)))
 
-    @part
-    def payment_events(self) -> Topic:
-        """Where the outcomes of refunds go."""
-        return Topic(self.sns, self.environment["PAYMENT_EVENTS_TOPIC_ARN"], self.logger, self.counts)
-
     def payment_intents(self) -> PaymentIntents:
         """Stripe, with its key as it is now. Raises SecretUnavailable."""
         return PaymentIntents(self.stripe.client(), self.environment["SHOP"])
@@ -74,8 +70,19 @@ class PaymentParts(Parts):
             lease_seconds=self.bounds.lease_seconds,
             deadline=self.bounds.deadline(time.time()),
             requires_action_seconds=int(self.environment["REQUIRES_ACTION_SECONDS"]),
-            publish=self.publish,
         )
+
+
+class SyncParts(PaymentParts):
+    """Those of the functions that sync rows, and tell the outcomes of refunds. template.yaml: SyncVariables."""
+
+    @part
+    def payment_events(self) -> Topic:
+        """Where the outcomes of refunds go."""
+        return Topic(self.sns, self.environment["PAYMENT_EVENTS_TOPIC_ARN"], self.logger, self.counts)
+
+    def tools(self) -> Tools:
+        return replace(super().tools(), publish=self.publish)
 
     def publish(self, event: Event) -> None:
         """Publish the outcome of a refund. Raises Deferred and botocore's errors."""

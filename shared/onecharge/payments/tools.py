@@ -18,6 +18,10 @@ from onecharge.runtime.alarms import Cause
 from onecharge.runtime.metrics import Alarm
 
 
+def _nothing(event: Event) -> None:
+    raise NotImplementedError(f"this function publishes nothing: {event.event_type}")
+
+
 @dataclass(frozen=True)
 class Tools:
     """The table, Stripe, a clock, a logger, metrics, and the time until which they are used."""
@@ -35,7 +39,7 @@ class Tools:
     """Epoch seconds, after which no further request to Stripe is begun."""
     requires_action_seconds: int
     """How long a customer may take to authenticate."""
-    publish: Callable[[Event], None]
+    publish: Callable[[Event], None] = _nothing
     """Publishes the outcome of a refund. Raises Deferred, and botocore's errors."""
 
     @property

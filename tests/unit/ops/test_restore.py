@@ -188,7 +188,7 @@ def test_a_stripe_that_fails_halfway_or_is_another_account_is_one_line(
 ) -> None:
     """All of it can be repeated. Another account would show none of our PaymentIntents, as with `release`."""
     reconciled.delete("PaymentsTable", order_id=reconciled.pay().order_id)
-    monkeypatch.setattr(PaymentIntents, "retrieve", lambda *_: Response(failure=Failure(ResponseKind.NO_ANSWER)))
+    monkeypatch.setattr(PaymentIntents, "retrieve", lambda *_, **__: Response(failure=Failure(ResponseKind.NO_ANSWER)))
     with pytest.raises(Problem, match="run it again"):
         restored(reconciled, "--yes")
     monkeypatch.undo()
