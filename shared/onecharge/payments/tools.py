@@ -19,7 +19,7 @@ from onecharge.runtime.metrics import Alarm
 
 
 def _nothing(event: Event) -> None:
-    raise NotImplementedError(f"this function publishes nothing: {event.event_type}")
+    raise NotImplementedError(f"this function publishes nothing: {event}")
 
 
 @dataclass(frozen=True)
