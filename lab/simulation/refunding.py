@@ -132,16 +132,16 @@ class RefundWorld(BothServicesWorld):
 
     def handle(self, event: Any) -> Disposition:
         assert self.current
+        is_request = isinstance(event, RefundRequestedEvent)
+        is_overdue = is_request and self.clock() - event.data.requested_at.timestamp() >= HOUR
         try:
             found = super().handle(event)
         except NoSuchRefund:
             if self.faults_on or not self.is_put_back:
                 raise
             return Done()  # It ends in the DLQ: the order service has lost the refund.
-        if isinstance(event, RefundRequestedEvent) and isinstance(found, BackOff):
-            age_seconds = self.clock() - event.data.requested_at.timestamp()
-            if age_seconds >= HOUR and not self.current.has_alarmed:
-                self.broken = "a refund waits for more than an hour, and nobody knows"
+        if is_overdue and isinstance(found, BackOff) and not self.current.has_alarmed:
+            self.broken = "a refund waits for more than an hour, and nobody knows"
         return found
 
     def _publish(self, event: Any) -> None:
