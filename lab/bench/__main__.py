@@ -1,4 +1,4 @@
-"""`make bench [ROUNDS=8]`: what you pay and wait for with onecharge, and with four designs that people copy.
+"""`make bench [ROUNDS=8]`: what you pay and wait for with onecharge, and with two designs that people copy.
 
 onecharge is what `sam build` has made, the others what `pip install -r layers/requirements/bench.txt` has, compiled.
 Ten orders are placed and charged in one batch, then their messages are delivered again. Rounds are interleaved, so a
@@ -88,7 +88,7 @@ def _warm_up(design: Design, stripe: StandInAdmin) -> bool:
 
 def _cold_start(design: Design) -> float:
     """From the start of the process until it has charged one order."""
-    event = design.event_of(design.place(1))
+    event = {"Records": design.place(1)}
     started = time.monotonic()
     function = design.start(design.charging)
     with function.process:

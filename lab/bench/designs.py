@@ -1,10 +1,10 @@
-"""The five designs, each as a shop whose functions run: an order is placed, charged, and known to be paid.
+"""The three designs, each as a shop whose functions run: an order is placed, charged, and known to be paid.
 
 onecharge    orders_api ─► publish_events ─► charge_order ─► publish_events ─► update_order
-the others   place_order ─► the design's own function, as its documentation writes it (variants/, lab/usual/)
+the others   place_order ─► the worker of lab/usual/, as its documentation writes it
 
 Streams, SNS, SQS and Lambda are played here, with the samples in events/ and the messages that the functions publish.
-None of the others is safe: lab/survival shows what it loses, and charges twice.
+Neither of the others is safe: lab/survival shows what it loses, and charges twice.
 """
 
 import json
@@ -19,10 +19,9 @@ from local.processes import StartupError
 from local.samples import logical_id_of, path_of
 from tests.support.harness import PROJECT, load_template, number_of
 
-OURS, NAIVE, POWERTOOLS, DURABLE = "onecharge", "naive", "powertools", "durable"
-DESIGNS = (NAIVE, POWERTOOLS, "powertools_async", DURABLE, OURS)
+DESIGNS = NAIVE, POWERTOOLS, OURS = "naive", "powertools", "onecharge"
 PACKAGES = PROJECT / ".venv/opt/bench/lib/python3.13/site-packages"
-_FOLDERS = (PROJECT / "lab/usual", Path(__file__).with_name("variants"), PACKAGES)
+_FOLDERS = (PROJECT / "lab/usual", Path(__file__).parent, PACKAGES)
 _BARE_PYTHON = (f"{sys.base_prefix}/bin/python3.13", "-I", "-S", "-B")
 """Only the standard library; nothing is compiled for the next time, since a function cannot write to its own folder."""
 _PEER_VARIABLES = {"ORDERS_TABLE": "PeerOrders", "PAYMENTS_QUEUE_URL": "PeerQueue", "STRIPE_API_KEY": "sk_test_bench"}
@@ -33,14 +32,13 @@ class WorkFailed(StartupError):
 
 
 class Invocation(NamedTuple):
-    """What one invocation took and did, as worker.py counts it."""
+    """What one invocation took and did, as worker.py counts it; its units are named as in prices.py."""
 
     function: str
     wall_ms: float
     cpu_ms: float
     log: str
     units: list[tuple[str, float]]
-    """As prices.py names them."""
     answer: Any = None
     sent: Sequence[str] = ()
     peak_mb: float = 0
@@ -84,10 +82,8 @@ class Design:
     def __init__(self, name: str, environment: Mapping[str, str]) -> None:
         self.name, self.environment, self.charging = name, environment, name
         """The function that charges."""
-        self.aws_seconds = 0.0
-        """What a request to AWS takes from now on."""
-        self.taken: list[Invocation] = []
-        """The invocations of the latest orders."""
+        self.aws_seconds = 0.0  # What a request to AWS takes from now on.
+        self.taken: list[Invocation] = []  # The invocations of the latest orders.
         self._functions: dict[str, Function] = {}
 
     def start(self, function: str) -> Function:
@@ -106,23 +102,11 @@ class Design:
         self.deliver(self.charging, records := self.place(orders))
         return records
 
-    def event_of(self, records: Records) -> Mapping[str, Any]:
-        """The event of the function that charges. A durable one gets a new execution for each delivery."""
-        event = {"Records": records}
-        if self.name != DURABLE:
-            return event
-        execution: dict[str, Any] = {"Id": str(uuid4()), "Type": "EXECUTION", "Status": "STARTED"}
-        execution |= {"StartTimestamp": 1_790_000_000_000, "ExecutionDetails": {"InputPayload": json.dumps(event)}}
-        arn = f"arn:aws:lambda:us-east-1:123456789012:function:durable/durable-execution/{execution['Id']}"
-        state = {"Operations": [execution], "NextMarker": ""}
-        return {"DurableExecutionArn": arn, "CheckpointToken": "1", "InitialExecutionState": state}
-
     def deliver(self, function: str, records: Records) -> Invocation:
         """Deliver the messages in one batch. Raises WorkFailed if one is reported as failed."""
-        took = self._invoke(function, self.event_of(records))
+        took = self._invoke(function, {"Records": records})
         took.units.append(("sqs", 2))  # Lambda receives the batch, and deletes it.
-        answer = json.loads(took.answer["Result"]) if "Result" in took.answer else took.answer
-        if answer["batchItemFailures"]:
+        if took.answer["batchItemFailures"]:
             raise WorkFailed(f"{self.name}: {function} has reported messages as failed\n{took.log}")
         return took
 

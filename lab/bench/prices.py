@@ -17,7 +17,6 @@ PRICES: Mapping[str, float] = {
     "invocation": 0.20,  # https://wring.co/blog/aws-lambda-pricing-guide (2026-03-08).
     "GB-second, arm64": 13.3334,
     "GB-second, x86_64": 16.6667,
-    "durable step": 8.00,  # The example of https://aws.amazon.com/lambda/pricing/ (2026-09-20).
     "write": 0.625,  # On demand: https://airbyte.com/data-engineering-resources/dynamodb-pricing (2025-07-21).
     "read": 0.125,
     # https://www.factualminds.com/blog/amazon-sns-pricing-publishes-fanout-protocols/ (2026-06-13), and

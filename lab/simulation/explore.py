@@ -1,19 +1,35 @@
 """Many schedules: every one that there is of a small scenario, or many random ones of larger scenarios."""
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from lab.simulation.choices import GivenChoices, ScriptedChoices, SeededChoices, shortened
-from lab.simulation.scenarios import RANDOM_SCENARIOS, SCENARIOS
-from lab.simulation.world import Scenario, Schedule, Violation, World, violation_of
-
-Mutate = Callable[[World], None]
+from lab.simulation import refunding, scenarios, seams
+from lab.simulation.choices import ScriptedChoices, SeededChoices
+from lab.simulation.world import Mutate, Scenario, Violation, World, violation_of
 
 
-def no_mutation(world: World) -> None:
-    """The protocol as it is."""
+class Kind(NamedTuple):
+    """Worlds of one kind, and their scenarios by name."""
+
+    world: type[World]
+    scenarios: Mapping[str, Scenario]
+    in_turn: Sequence[str]
+    """The scenarios of schedules 0, 1, 2, …, again and again."""
+
+
+KINDS: Mapping[str, Kind] = {
+    "charges": Kind(World, scenarios.SCENARIOS, scenarios.IN_TURN),
+    "refunds": Kind(refunding.RefundWorld, refunding.SCENARIOS, list(refunding.SCENARIOS)),
+    "seams": Kind(seams.SeamWorld, seams.SCENARIOS, list(seams.SCENARIOS)),
+}
+
+
+def world_of(kind: str, seed: int, number: int, mutate: Mutate | None = None, *, of: str | None = None) -> Any:
+    """The schedule of that name, to the byte: of one scenario, or of all in turn."""
+    world, by_name, in_turn = KINDS[kind]
+    return world(by_name[of or in_turn[number % len(in_turn)]], SeededChoices(seed * 1_000_003 + number), mutate)
 
 
 @dataclass
@@ -21,77 +37,34 @@ class Findings:
     """What a number of schedules came to."""
 
     schedules: int = 0
-    steps: int = 0
-    seconds: float = 0.0
     violations: list[tuple[str, Violation]] = field(default_factory=list)
     coverage: Counter[str] = field(default_factory=Counter)
 
-    def add(self, name: str, world: Schedule) -> None:
+    def add(self, name: str, world: World) -> None:
         self.schedules += 1
         violation = violation_of(world)
         if violation is not None:
             self.violations.append((name, violation))
-        self.steps += world.steps
         self.coverage += world.coverage
 
     def __iadd__(self, more: "Findings") -> "Findings":
         self.schedules += more.schedules
-        self.steps += more.steps
-        self.seconds += more.seconds
         self.violations += more.violations
         self.coverage += more.coverage
         return self
 
     def as_json(self) -> dict[str, object]:
         """What `make simulate` prints."""
-        return {
-            "schedules": self.schedules,
-            "steps": self.steps,
-            "violations": len(self.violations),
-            "schedules_per_second": round(self.schedules / self.seconds),
-            "coverage": dict(sorted(self.coverage.items())),
-        }
+        found = {"schedules": self.schedules, "violations": len(self.violations)}
+        return {**found, "coverage": dict(sorted(self.coverage.items()))}
 
 
-def explored(numbers: Iterable[int], make: Callable[[int], Schedule], *, seed: int = 0) -> Findings:
+def explored(numbers: Iterable[int], kind: str, seed: int, *, of: str | None = None) -> Findings:
     """The schedules of these numbers, each with choices of its own: the seed repeats all, `seed:number` one."""
-    findings, started = Findings(), time.perf_counter()
-    for number in numbers:
-        findings.add(f"{seed}:{number}", make(number))
-    findings.seconds = time.perf_counter() - started
-    return findings
-
-
-def caught(schedules: int, seed: int, mutate: Mutate) -> Findings:
-    """Schedules of a broken protocol up to the first that shows it, so many at the most."""
     findings = Findings()
-    for number in range(schedules):
-        findings.add(f"{seed}:{number}", random_world(seed, number, mutate))
-        if findings.violations:
-            break
+    for number in numbers:
+        findings.add(f"{seed}:{number}", world_of(kind, seed, number, of=of))
     return findings
-
-
-def random_world(seed: int, number: int, mutate: Mutate = no_mutation, *, of: Scenario | None = None) -> World:
-    """The schedule of that name, to the byte."""
-    scenarios = RANDOM_SCENARIOS if mutate is no_mutation else (*SCENARIOS.values(),)
-    return World(of or scenarios[number % len(scenarios)], SeededChoices(seed * 1_000_003 + number), mutate)
-
-
-def minimal(name: str, mutate: Mutate = no_mutation) -> Violation:
-    """The shortest schedule found that breaks the same invariant as the one of that name, `seed:number`."""
-    seed, number = map(int, name.split(":"))
-    world = random_world(seed, number, mutate)
-    whole = violation_of(world)
-    assert whole is not None, f"{name} breaks nothing"
-
-    def shorter(script: Sequence[int]) -> Violation | None:
-        violation = violation_of(World(world.scenario, GivenChoices(script), mutate))
-        return violation if violation and violation.what == whole.what else None
-
-    assert isinstance(world.choices, SeededChoices)
-    script = shortened(world.choices.taken, lambda script: shorter(script) is not None)
-    return shorter(script) or whole
 
 
 def every_script(explore: Callable[[ScriptedChoices], None], *, first: Sequence[int] = ()) -> Iterator[ScriptedChoices]:
@@ -114,13 +87,8 @@ def exhaustive_schedules(*, first: Sequence[int] = ()) -> Findings:
 
     Only those that begin with these choices, if there are any.
     """
-    findings, started = Findings(), time.perf_counter()
+    findings = Findings()
     scenario = Scenario(copies=2, crash_probability=1.0)
-
-    def explore(choices: ScriptedChoices) -> None:
-        findings.add(",".join(map(str, choices.script)), World(scenario, choices))
-
-    for _ in every_script(explore, first=first):
+    for _ in every_script(lambda each: findings.add(str(each.script), World(scenario, each)), first=first):
         pass
-    findings.seconds = time.perf_counter() - started
     return findings

@@ -1,28 +1,40 @@
-"""The protocol, broken on purpose in one place each: the simulation must catch every one of them."""
+"""The protocol, broken on purpose in one place each: schedules of its kind must catch every one of them."""
 
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from lab.simulation.explore import Mutate
-from lab.simulation.world import World
+from lab.simulation.both_services import ORDER_REFUNDS
+from lab.simulation.service import ORDERS, WEBHOOK_BOUNDS
+from lab.simulation.world import Mutate
 from onecharge.contract.states import PaymentState
+from onecharge.orders.refund_store import OrderRefundStore, _is_still, pending_minor
+from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge import cancel, confirm, create, retrieve
-from onecharge.payments.charge_rows import PaymentStore, next_revision
+from onecharge.payments.charge_rows import next_revision
 from onecharge.payments.charge_rules import Finalize, Step, StripeIntent, decide, is_held, may_create
-from onecharge.payments.payment_intents import PaymentIntents, Response
-from onecharge.payments.rows import Payment
+from onecharge.payments.payment_intents import Response
+from onecharge.payments.refund import _write_sent
+from onecharge.payments.refund_rules import REFUSED, Sent, StripeRefund, after_refusal, own
+from onecharge.payments.refund_rules import decide as decide_refund
+from onecharge.payments.rows import Payment, Superseded
 from onecharge.payments.stripe_events import parse_event
-from onecharge.payments.stripe_responses import Failure, ResponseKind
+from onecharge.payments.stripe_responses import Failure, ResponseKind, classify
+from onecharge.payments.sync import sync, sync_row
 from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.tools import Tools
 from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
-from ops.release import Release
 from ops.release import changes_without as release_without
 from ops.release import decide as decide_release
+from orders_api.refund_order import is_refundable_despite
 from reconcile.run import REREAD_SECONDS
+from tests.shop.builders import T0
+from tests.shop.dynamodb import TransactionCanceled
+from tests.support.silent import SILENT
+from update_order.refunds import is_later
 
 # ---------------------------------------------------------------- how a part is replaced
 
@@ -30,7 +42,7 @@ from reconcile.run import REREAD_SECONDS
 def _replacing(function: Callable[..., Any], mutant: Callable[..., Any]) -> Mutate:
     """Every caller of the function calls this one."""
 
-    def mutate(world: World) -> None:
+    def mutate(world: Any) -> None:
         world.service.replaced[function] = mutant
 
     return mutate
@@ -45,24 +57,10 @@ def _deciding(mutant: Callable[[Payment, StripeIntent, Step], Step]) -> Mutate:
     return _replacing(decide, decided)
 
 
-def _storing(mutant: type[PaymentStore]) -> Mutate:
-    def mutate(world: World) -> None:
-        world.service.store = mutant(world.service.store.client, world.service.store.table)
-
-    return mutate
-
-
-def _asking(mutant: type[PaymentIntents]) -> Mutate:
-    def mutate(world: World) -> None:
-        world.service.stripe = mutant(world.service.stripe.client, world.service.stripe.shop)
-
-    return mutate
-
-
 def _without(*conditions: str) -> Mutate:
     """These parts are left out of the conditions of all writes."""
 
-    def mutate(world: World) -> None:
+    def mutate(world: Any) -> None:
         world.dynamodb.ignored_conditions.extend(conditions)
 
     return mutate
@@ -71,62 +69,84 @@ def _without(*conditions: str) -> Mutate:
 def _acknowledging(kind: type[Disposition]) -> Mutate:
     """Deliveries that are to come back in this way are acknowledged."""
 
-    def mutate(world: World) -> None:
+    def mutate(world: Any) -> None:
         world.service.acknowledge = lambda disposition: Done() if isinstance(disposition, kind) else disposition
 
     return mutate
 
 
-def _with_keys(request: str, make: Callable[[World, str], str]) -> Mutate:
-    """The SDK's client is given other keys for this request."""
+def _with(requests: str, name: str, make: Callable[[Any], Callable[..., Any]]) -> Mutate:
+    """The SDK's client has another one of these requests, such as `refunds.create`; `make` is given the present one."""
 
-    def mutate(world: World) -> None:
-        given = world.service.stripe.client.v1
-        send: Any = getattr(given.payment_intents, request)
-
-        def sent(*arguments: Any) -> Any:
-            *others, options = arguments
-            return send(*others, {"idempotency_key": make(world, options["idempotency_key"])})
-
-        intents = SimpleNamespace(**{**vars(given.payment_intents), request: sent})
-        client: Any = SimpleNamespace(v1=SimpleNamespace(**{**vars(given), "payment_intents": intents}))
+    def mutate(world: Any) -> None:
+        v1 = world.service.stripe.client.v1
+        present = getattr(v1, requests)
+        changed = SimpleNamespace(**{**vars(present), name: make(getattr(present, name))})
+        client: Any = SimpleNamespace(v1=SimpleNamespace(**{**vars(v1), requests: changed}))
         world.service.stripe = replace(world.service.stripe, client=client)
 
     return mutate
 
 
-# ---------------------------------------------------------------- rows and leases
-
-_AS_OWNER = "lease_owner = :ours AND #state = :pending AND attempt = :was"
-
-
-class _StoresAsAnybody(PaymentStore):
-    def store_id(self, row: Payment, payment_intent_id: str) -> Payment:
-        present = self.read(row.request.order_id) or row
-        return super().store_id(replace(row, lease_owner=present.lease_owner), payment_intent_id)
-
-
-class _FinalizesAsAnybody(PaymentStore):
-    def finalize(self, row: Payment, final: Finalize, *, now: int) -> Payment:
-        present = self.read(row.request.order_id) or row
-        return super().finalize(replace(row, lease_owner=present.lease_owner, attempt=present.attempt), final, now=now)
-
-
-# ---------------------------------------------------------------- create
-
 _NUMBERS = itertools.count()
 
 
-def _random(_: World, key: str) -> str:
-    return f"{key}:{next(_NUMBERS)}"
+def _with_new_keys(requests: str, name: str) -> Mutate:
+    """Each request has a key of its own."""
+
+    def make(send: Any) -> Callable[..., Any]:
+        def sent(*arguments: Any) -> Any:
+            *others, options = arguments
+            return send(*others, {"idempotency_key": f"{options['idempotency_key']}:{next(_NUMBERS)}"})
+
+        return sent
+
+    return _with(requests, name, make)
 
 
-class _Unfiltered(PaymentIntents):
+def _setting(name: str, value: Any) -> Mutate:
+    """An attribute of the world has this value."""
+    return lambda world: setattr(world, name, value)
+
+
+def _another(part: Any, name: str, change: Callable[..., Any]) -> Any:
+    """The part with another method of this name: `change` is given the part, the present method, its arguments."""
+
+    class Mutant(type(part)):  # type: ignore[misc]
+        pass
+
+    def called(self: Any, *given: Any, **named: Any) -> Any:
+        return change(self, partial(getattr(super(Mutant, self), name), **named), *given)
+
+    setattr(Mutant, name, called)
+    return Mutant(**vars(part))
+
+
+def _whose(part: str, name: str, change: Callable[..., Any]) -> Mutate:
+    """The service's store, its gateway to Stripe, or the release command has another method of this name."""
+
+    def mutate(world: Any) -> None:
+        present: Any = getattr(world.service, part)
+        makes = part == "release"
+        mutant = (lambda *given: _another(present(*given), name, change)) if makes else _another(present, name, change)
+        setattr(world.service, part, mutant)
+
+    return mutate
+
+
+# ---------------------------------------------------------------- claim, create
+
+
+def _as_anybody(store: Any, write: Callable[..., Any], row: Payment, *given: Any) -> Any:
+    """Whoever has the lease."""
+    present = store.read(row.request.order_id) or row
+    return write(replace(row, lease_owner=present.lease_owner, attempt=present.attempt), *given)
+
+
+def _taking_cards(_: Any, create: Callable[..., Response], *given: Any) -> Response:
     """A PaymentIntent that takes no cards is confirmed: each customer is told to try another card."""
-
-    def create(self, row: Payment, number: int) -> Response:
-        response = super().create(row, number)
-        return replace(response, intent=response.intent and replace(response.intent, takes_cards=True))
+    response = create(*given)
+    return replace(response, intent=response.intent and replace(response.intent, takes_cards=True))
 
 
 def _confirms_before_it_is_stored(row: Payment, tools: Tools) -> StripeIntent | Finalize:
@@ -162,36 +182,15 @@ def _finalizes_first(row: Payment, tools: Tools) -> StripeIntent:
 def _takes(kind: ResponseKind) -> Mutate:
     """One kind of answer to a confirm is taken for a decline."""
 
-    class Mistaken(PaymentIntents):
-        def confirm(self, row: Payment) -> Response:
-            response = super().confirm(row)
-            is_it = response.failure is not None and response.failure.kind is kind
-            return replace(response, failure=Failure(ResponseKind.DECLINED, code="mistaken")) if is_it else response
+    def mistaken(_: Any, confirm: Callable[..., Response], *given: Any) -> Response:
+        response = confirm(*given)
+        is_it = response.failure is not None and response.failure.kind is kind
+        return replace(response, failure=Failure(ResponseKind.DECLINED, code="mistaken")) if is_it else response
 
-    return _asking(Mistaken)
+    return _whose("stripe", "confirm", mistaken)
 
 
 # ---------------------------------------------------------------- release
-
-
-class _Partial(Release):
-    """A look that begins late: clocks may differ."""
-
-    def _listed(self, since: int) -> Any:
-        return super()._listed(self.stripe_now() - 3600)
-
-
-class _OfAnyAccount(Release):
-    def _require_our_account(self, *, without: str = "") -> bool:
-        return True
-
-
-def _releasing(mutant: type[Release]) -> Mutate:
-    def mutate(world: World) -> None:
-        make = world.service.release
-        world.service.release = lambda *given: mutant(**vars(make(*given)))  # type: ignore[method-assign]
-
-    return mutate
 
 
 def _deciding_release(change: Callable[[list[StripeIntent]], list[StripeIntent]]) -> Mutate:
@@ -209,10 +208,6 @@ def _as_agreed(row: Payment, found: Any, *, shop: str, of: str | None = None) ->
 
 def _released_at_once(row: Payment, order: Any, now: int, **_: Any) -> dict[str, Any]:
     return {"released_at": now, "held_because": None}
-
-
-def _restores_everything(world: World) -> None:
-    world.restored_loses = ()
 
 
 # ---------------------------------------------------------------- Stripe's later word
@@ -245,7 +240,7 @@ def _believes_the_description(row: Payment | None, intent: StripeIntent, **named
     return find_difference(row, replace(intent, is_described=True), **named)
 
 
-def _of_any_shop(world: World) -> None:
+def _of_any_shop(world: Any) -> None:
     """The shop in an event is not compared."""
 
     def parsed(event: Any) -> Any:
@@ -258,20 +253,14 @@ def _of_any_shop(world: World) -> None:
     world.service.replaced |= {parse_event: parsed, find_difference: compared}
 
 
-def _events_are_read_once(world: World) -> None:
+def _listed_once(list_events: Any) -> Callable[..., Any]:
     """Each run lists from where the last one ended, by that one's clock."""
-    v1: Any = world.service.stripe.client.v1
 
     def listed(given: Any, *options: Any) -> Any:
         created = {**given["created"], "gte": given["created"]["gte"] + REREAD_SECONDS}
-        return v1.events.list({**given, "created": created}, *options)
+        return list_events({**given, "created": created}, *options)
 
-    client: Any = SimpleNamespace(v1=SimpleNamespace(**{**vars(v1), "events": SimpleNamespace(list=listed)}))
-    world.service.stripe = replace(world.service.stripe, client=client)
-
-
-def _dlq_after_three_receives(world: World) -> None:
-    world.max_receive_count = 3
+    return listed
 
 
 def _open_is_passed_over(found: list[StripeIntent]) -> list[StripeIntent]:
@@ -287,18 +276,18 @@ _CLAIM = (
     "(attempt < :attempt AND (#state = :declined OR (#state = :pending AND lease_expires_at <= :now)))"
 )
 
-MUTANTS: Mapping[str, Mutate] = {
+_CHARGES: Mapping[str, Mutate] = {
     "no condition on the claim": _without(_CLAIM),
-    "the id is stored without the lease": _storing(_StoresAsAnybody),
+    "the id is stored without the lease": _whose("store", "store_id", _as_anybody),
     "the id is stored after the confirm": _replacing(create, _confirms_before_it_is_stored),
-    "finalized without the lease": _storing(_FinalizesAsAnybody),
+    "finalized without the lease": _whose("store", "finalize", _as_anybody),
     "declined though to be canceled": _without(" AND attribute_not_exists(cancel_requested_at)"),
     "finalized before it is confirmed": _replacing(confirm, _finalizes_first),
     "a revision only counts": _replacing(next_revision, lambda row, now: row.revision),
     "created at any age": _replacing(may_create, lambda row, now: True),
-    "a random key for each create": _with_keys("create", _random),
-    "a PaymentIntent that takes no cards is confirmed": _asking(_Unfiltered),
-    "a new key for each confirm": _with_keys("confirm", _random),
+    "a random key for each create": _with_new_keys("payment_intents", "create"),
+    "a PaymentIntent that takes no cards is confirmed": _whose("stripe", "create", _taking_cards),
+    "a new key for each confirm": _with_new_keys("payment_intents", "confirm"),
     "declined after a person canceled": _deciding(_goes_on_after_canceled),
     "a request to cancel is overlooked": _replacing(decide, _overlooks_the_request),
     "canceled without Stripe": _replacing(cancel, _canceled_without_stripe),
@@ -307,24 +296,140 @@ MUTANTS: Mapping[str, Mutate] = {
     "a wrong API key taken for a decline": _takes(ResponseKind.ACCOUNT),
     "duplicates acknowledged under a live lease": _acknowledging(RetryAfter),
     "unknown outcomes acknowledged": _acknowledging(BackOff),
-    "to the DLQ after three receives": _dlq_after_three_receives,
+    "to the DLQ after three receives": _setting("max_receive_count", 3),
     "released without a look": _deciding_release(lambda found: []),
-    "a look that begins late": _releasing(_Partial),
+    "a look that begins late": _whose(
+        "release", "_listed", lambda release, listed: listed(since=release.stripe_now() - 3600)
+    ),
     "a cancellation found is passed over": _deciding_release(_canceled_is_passed_over),
     "what is open is passed over": _deciding_release(_open_is_passed_over),
     "what does not agree is released": _replacing(decide_release, _as_agreed),
-    "released with another account's key": _releasing(_OfAnyAccount),
+    "released with another account's key": _whose("release", "_require_our_account", lambda *_: True),
     "released while a slow clock may create": _replacing(release_without, _released_at_once),
     "released, and no new window": _replacing(release_without, lambda *_, **__: {}),
-    "a restored release counts": _restores_everything,
+    "a restored release counts": _setting("restored_loses", ()),
     "held, and nobody knows": _replacing(is_held, lambda row, now: False),
     "sync ignores the revision": _without("revision = :read"),
     "late truth is ignored": _differing(_late_truth_is_ignored),
     "a lost success stays lost": _differing(_lost_rows_stay_lost),
     "3-D Secure never expires": _differing(_nothing_expires),
-    "refunds and disputes are ignored": _differing(_forgets_what_followed),
     "edited metadata is believed": _replacing(find_difference, _believes_the_description),
     "another shop's event counts": _of_any_shop,
-    "events are read once": _events_are_read_once,
+    "events are read once": _with("events", "list", _listed_once),
 }
-"""Each has to be caught; `make mutants` says after how many schedules."""
+
+# ---------------------------------------------------------------- refunds
+
+
+def _deciding_refund(**changes: Any) -> Mutate:
+    """The worker decides without one of the things that it has read."""
+    return _replacing(decide_refund, lambda of, listed, **given: decide_refund(of, listed, **{**given, **changes}))
+
+
+def _sends_what_is_refused(wanted: Any, listed: Any, *, sent: Sent, **given: Any) -> Any:
+    return decide_refund(wanted, listed, sent=sent._replace(code=None), **given)
+
+
+def _refused_at_once(wanted: Any, sent: Sent, _: int) -> StripeRefund:
+    return StripeRefund(None, REFUSED, wanted.amount_minor, wanted.currency, wanted.refund_id, sent.code)
+
+
+def _without_total(world: Any) -> None:
+    find = world.find_order
+    world.find_order = lambda order_id: find(order_id).model_copy(update={"stripe_refunded_minor": 0})
+
+
+def _tells_before_it_syncs(world: Any) -> None:
+    def lazy(order_id: str, payment_intent_id: str, tools: Any, **how: Any) -> Any:
+        if world.current is None or world.current.message is None:
+            return sync_row(order_id, payment_intent_id, tools, **how)
+        return tools.payments.read(order_id)
+
+    world.service.replaced[sync_row] = lazy
+
+
+def _one_after_the_other(world: Any) -> None:
+    """Refund and order are not written in one transaction."""
+    dynamodb = world.dynamodb
+
+    def write(*, TransactItems: Any) -> None:
+        for [(name, given)] in map(dict.items, TransactItems):
+            try:
+                getattr(dynamodb, f"{name.lower()}_item")(**given)
+            except dynamodb.exceptions.ConditionalCheckFailedException:
+                reasons: Any = [{"Code": "ConditionalCheckFailed"}]
+                raise TransactionCanceled({"CancellationReasons": reasons}, "x") from None
+
+    client: Any = SimpleNamespace(transact_write_items=write, query=dynamodb.query, exceptions=dynamodb.exceptions)
+    world.refund_store = OrderRefundStore(client, ORDER_REFUNDS, ORDERS)
+
+
+class _Credulous(OrderRefundStore):
+    """The total counts whatever its revision."""
+
+    def write_outcome(self, order: StoredOrder, refunds: Any, refund: Any, outcome: Any, to: Any) -> bool:
+        newer = outcome.model_copy(update={"revision": max(outcome.revision, order.payment_revision + 1)})
+        return super().write_outcome(order, refunds, refund, newer, to)
+
+
+def _is_any(name: str, read: int) -> str:
+    still = _is_still(name, read)
+    return f"(attribute_exists(order_id) OR {name} = :was_{name})" if name == "refunds_revision" else still
+
+
+def _no_later_word(world: Any) -> None:
+    world.service.apply_event = lambda event, report: sync(event, world.service.tools(WEBHOOK_BOUNDS, report))
+
+
+def _nobody_is_alarmed(world: Any) -> None:
+    world.service.logger = SILENT
+
+
+_REFUNDS: Mapping[str, Mutate] = {
+    "another key each time": _with_new_keys("refunds", "create"),
+    "the list is not compared with the charge": _deciding_refund(amount_refunded_minor=0),
+    "its own is not looked up": _replacing(own, lambda refund_id, listed: None),
+    "sent without a word in the row": _replacing(_write_sent, lambda *_: True),
+    "the word in the row ignores its revision": _without("revision = :read"),
+    "a refusal is told while a request is open": _replacing(after_refusal, _refused_at_once),
+    "what was refused is sent again": _replacing(decide_refund, _sends_what_is_refused),
+    "every failure is a refusal": _replacing(
+        classify, lambda error: replace(classify(error), kind=ResponseKind.REFUND_REFUSED)
+    ),
+    "told before the row is synced": _tells_before_it_syncs,
+    "outcomes by arrival": _replacing(is_later, lambda *_: True),
+    "what waits is not counted": _replacing(pending_minor, lambda refunds: 0),
+    "what Stripe has refunded is not counted": _without_total,
+    "a total counts whatever its revision": lambda world: setattr(
+        world, "refund_store", _Credulous(**vars(world.refund_store))
+    ),
+    "two writes instead of one transaction": _one_after_the_other,
+    "the order may have changed": _replacing(_is_still, _is_any),
+    "a dispute is overlooked": _replacing(is_refundable_despite, lambda status: True),
+    "Stripe's later word is not told": _no_later_word,
+    "nothing is published again": _setting("republish", lambda: None),
+    "nobody is alarmed": _nobody_is_alarmed,
+    "refunds and disputes are ignored": _differing(_forgets_what_followed),
+}
+
+# ---------------------------------------------------------------- seams
+
+
+def _as_if_just_emitted(_: Any, claim: Callable[..., Any], *given: Any) -> Any:
+    claimed = claim(*given)
+    return Superseded(replace(claimed.row, last_emitted_at=2 * T0)) if isinstance(claimed, Superseded) else claimed
+
+
+_SEAMS: Mapping[str, Mutate] = {
+    "an outcome counts whatever its money": _without(" AND amount_minor = :amount AND currency = :currency"),
+    "outcomes by arrival": _without(" AND (attribute_not_exists(payment_revision) OR payment_revision < :revision)"),
+    "the outcome of a later attempt is ignored": _without("attempt < :attempt OR "),
+    "a superseded message emits nothing": _whose("store", "claim", _as_if_just_emitted),
+    "a restore emits nothing": _setting("mends", lambda mending: []),
+    "no operator comes": _setting("operate", lambda: None),
+    # The number of writes, which begins anew with a row that was lost.
+    "revisions only count": _setting("counts_revisions", True),
+}
+
+MUTANTS: Mapping[str, Mapping[str, Mutate]] = {"charges": _CHARGES, "refunds": _REFUNDS, "seams": _SEAMS}
+"""By kind. Each has to be caught; `make mutants` says after how many schedules."""

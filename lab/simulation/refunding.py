@@ -7,48 +7,34 @@ All of it is the deployed code, interleaved at every boundary (world.py). Messag
 people refund by hand, banks return and dispute, hours pass at any step, and tables are put back from a backup.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from lab.simulation.choices import SeededChoices
-from lab.simulation.service import ORDERS, RECONCILE_BOUNDS, RowKey
-from lab.simulation.world import DISPUTES, OPERATOR_BOUNDS, Scenario, Violation, World
-from onecharge.contract.events import Event, PaymentOutcomeEvent, event_adapter
-from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState
-from onecharge.orders.refund_store import OrderRefundStore
-from onecharge.orders.republication import RepublishCheckpoint
-from onecharge.orders.store import OrderStore
+from lab.simulation.both_services import ORDER_REFUNDS, BothServicesWorld
+from lab.simulation.service import ORDERS, RowKey
+from lab.simulation.world import DISPUTES, OPERATOR_BOUNDS, Scenario, Violation
+from onecharge.contract.events import Event
+from onecharge.contract.refunds import RefundRequestedEvent, RefundState
 from onecharge.payments.charge import retrieve
 from onecharge.payments.rows import Dispute
 from onecharge.payments.stripe_responses import Deferred
-from onecharge.runtime.checkpoints import CheckpointStore
-from onecharge.runtime.consumer import BackOff, Consumer, Disposition, Done
-from onecharge.runtime.dynamodb import to_item
-from onecharge.runtime.http_api import Problem
-from onecharge.runtime.parallel import one_after_another
+from onecharge.runtime.consumer import BackOff, Disposition, Done
+from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.queues import Delivery
-from ops.release import Release
 from ops.restore import Mending
 from orders_api.refund_order import RefundRequest, is_refundable_despite, request_refund
-from publish_events.mapping import payment_outcome_from_item, refund_requested_from_item
-from republish.republish import Republisher
-from republish.waiting import waiting_refunds
 from stripe_standin.refunds import Refund
 from tests.shop.builders import AMOUNT_MINOR, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, PAYMENTS, T0, charged, order, paid
 from tests.shop.dynamodb import Item
 from tests.shop.stripe import REFUND_FAULTS
-from tests.support.silent import SILENT
-from update_order.orders import update_order
-from update_order.refunds import NoSuchRefund, update_refund
+from update_order.refunds import NoSuchRefund
 
-ORDER_REFUNDS, ORDERS_STATE = "OrderRefunds", "OrdersState"
 WORKER_LIVES_SECONDS = 840
 FAULTS = REFUND_FAULTS - {"500, executed a day later", "500, executed two days later", "502, executed 20 hours later"}
 """What Stripe executes late it has stored under the key, and executes within 23 hours."""
-_MESSAGE = event_adapter(RefundRequestedEvent, PaymentOutcomeEvent, RefundOutcomeEvent)
 _AMOUNTS_MINOR = (400, 400, 100, None)
 """None is all that is left: under the same key another amount, once an order is put back. That is an alarm."""
 _REQUESTS_MAX, _EVENTS_MAX, _AGAIN_MAX, _ROUNDS_MAX = 7, 24, 12, 40
@@ -69,19 +55,13 @@ class RefundScenario(Scenario):
     clock_skew_seconds: int = 2400
     harsh_stripe: bool = True
     only_stripe_faults: frozenset[str] | None = FAULTS
-    pauses_seconds: tuple[int, ...] = (5, 40, 300, 1200, 5 * HOUR, 23 * HOUR)
-    """How much time may pass at any step."""
-    acts: tuple[str, ...] = ()
-    """What people, banks and Stripe do: methods of RefundWorld."""
+    pauses_seconds: tuple[int, ...] = (5, 40, 300, 1200, 5 * HOUR, 23 * HOUR)  # What may pass at any step.
+    acts: tuple[str, ...] = ()  # What people, banks and Stripe do: methods of RefundWorld.
     acts_probability: float = 0.02
-    again_probability: float = 0.02
-    """Of a message coming once more, although it was acknowledged."""
-    refund_fault_probability: float = 0.1
-    """Of a request that refunds."""
-    lag_seconds: int = 0
-    """How long Stripe's list may lack a refund."""
-    puts_back: frozenset[str] = frozenset()
-    """Tables that are put back from one backup."""
+    again_probability: float = 0.02  # Of a message coming once more, although it was acknowledged.
+    refund_fault_probability: float = 0.1  # Of a request that refunds.
+    lag_seconds: int = 0  # How long Stripe's list may lack a refund.
+    puts_back: frozenset[str] = frozenset()  # Tables that are put back from one backup.
 
 
 _PEOPLE = ("refund_by_hand", "bank_returns", "hold", "dispute", "refund_in_our_name")
@@ -121,32 +101,21 @@ SCENARIOS: Mapping[str, RefundScenario] = {
 }
 """Each of them once."""
 
-Break = Callable[["RefundWorld"], None]
 
-
-class RefundWorld(World):
+class RefundWorld(BothServicesWorld):
     """A schedule of one paid order's refunds."""
 
     STEPS_MAX: ClassVar[int] = 50_000
     ZOMBIE_SECONDS: ClassVar[int] = WORKER_LIVES_SECONDS
     scenario: RefundScenario
 
-    def __post_init__(self) -> None:
-        self.writes: list[tuple[str, RowKey, Item]] = []
-        """Every version of every item, oldest first."""
-        self.bodies: list[str] = []
-        self.amounts: dict[str, int | None] = {}
-        """What was requested under each idempotency key."""
-        self.refused: set[str] = set()
-        """The refunds of which was told that Stripe has refused them."""
-        self.by_hand: set[str] = set()
-        """The refunds that a person has made in our name."""
+    def prepare(self) -> None:
+        super().prepare()
+        self.amounts: dict[str, int | None] = {}  # What was requested under each idempotency key.
+        self.refused: set[str] = set()  # The refunds of which was told that Stripe has refused them.
+        self.by_hand: set[str] = set()  # The refunds that a person has made in our name.
         self.is_put_back = False
         self.seen: tuple[int, ...] = ()
-        mutate, self.mutate = self.mutate, lambda _: None
-        super().__post_init__()
-        self.dynamodb.keys = {**self.dynamodb.keys, ORDER_REFUNDS: ("order_id", "refund_id"), ORDERS_STATE: ("name",)}
-        self.dynamodb.indexes = {**self.dynamodb.indexes, ORDER_REFUNDS: {"waiting": ("waiting_shard", "requested_at")}}
         self.stripe.engine.behavior.stores_refused_refunds = self.choices.happens(0.5)
         self.stripe.lag_seconds = self.scenario.lag_seconds
         charged(self.stripe)
@@ -156,36 +125,23 @@ class RefundWorld(World):
         for table, item in ((PAYMENTS, paid() | paid_at), (ORDERS, _paid_order())):
             self.dynamodb.tables[table] = {(ORDER_ID,): item}
             self.writes.append((table, (ORDER_ID,), item))
-        client: Any = self.dynamodb
-        self.order_store = OrderStore(client, ORDERS)
-        self.refund_store: OrderRefundStore = OrderRefundStore(client, ORDER_REFUNDS, ORDERS)
         self.service.publish = self._publish
-        mutate(self)
-        self.consumer = Consumer(
-            model=_MESSAGE,
-            handle=self._handle,
-            queue=self,  # type: ignore[arg-type]  # World's change_visibility and dead_letter.
-            logger=SILENT,
-            count=self.met,
-            jitter=lambda: 0.5,
-        )
+        # What mutants break.
+        self.find_order = lambda order_id: self.order_store.find(order_id)
 
     # ------------------------------------------------------------ the two services
 
-    def _handle(self, event: Any) -> Disposition:
+    def handle(self, event: Any) -> Disposition:
         assert self.current
-        if isinstance(event, PaymentOutcomeEvent):
-            return update_order(event, orders=self.order_store, logger=SILENT, count=self.met)
-        if isinstance(event, RefundOutcomeEvent):
-            given: dict[str, Any] = {"orders": self.order_store, "refunds": self.refund_store}
-            try:
-                return update_refund(event, **given, logger=SILENT, count=self.met)
-            except NoSuchRefund:
-                if self.faults_on or not self.is_put_back:
-                    raise
-                return Done()  # It ends in the DLQ: the order service has lost the refund.
-        age_seconds, found = self.clock() - event.data.requested_at.timestamp(), self.service.refund(event)
-        if isinstance(found, BackOff) and age_seconds >= HOUR and not self.current.has_alarmed:
+        is_request = isinstance(event, RefundRequestedEvent)
+        is_overdue = is_request and self.clock() - event.data.requested_at.timestamp() >= HOUR
+        try:
+            found = super().handle(event)
+        except NoSuchRefund:
+            if self.faults_on or not self.is_put_back:
+                raise
+            return Done()  # It ends in the DLQ: the order service has lost the refund.
+        if is_overdue and isinstance(found, BackOff) and not self.current.has_alarmed:
             self.broken = "a refund waits for more than an hour, and nobody knows"
         return found
 
@@ -208,35 +164,21 @@ class RefundWorld(World):
         """A message that waits for a day is delivered less often than in truth: each delivery takes time here, too."""
         super().change_visibility(delivery, seconds * (1 if delivery.receive_count < 8 else 8))
 
-    def _send(self, body: str, *, later_seconds: int = 0) -> None:
-        self.bodies.append(body)
-        super()._send(body, later_seconds=later_seconds)
+    def may_lose(self, event: Event) -> bool:
+        return isinstance(event, RefundRequestedEvent)
 
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
-        """The tables' streams: a record is published in any order, and a refund's request may be lost."""
+        super().wrote(table, old, new)
         if new is None or table not in (ORDERS, ORDER_REFUNDS, PAYMENTS):
             return
-        key = tuple(new[name]["S"] for name in self.dynamodb.keys[table])
-        self.writes.append((table, key, dict(new)))
-        event: Any = None
-        if table == PAYMENTS:
-            event = payment_outcome_from_item(new)
-            self._note(f"the payment's row: {event.data.amount_refunded_minor} at {event.data.revision - T0}")
-        elif table == ORDERS:
-            self._note(f"the order: {[_number(new, each) for each in _SUMS]}")
-        else:
-            event = refund_requested_from_item(new)
-            self._note(f"{key[1][-4:]}: {new['amount_minor']['N']} {new['status']['S']}")
+        shown = {name: value for name, value in from_item(new).items() if name in _SHOWN}
+        self._note(f"{table}: {shown}")
+        if table == ORDER_REFUNDS and old is None:
             disputed = self._order.get("dispute_status", {}).get("S")
-            if old is None and disputed and not is_refundable_despite(disputed):
+            if disputed and not is_refundable_despite(disputed):
                 self.broken = "a refund of a disputed payment was accepted"
-            if old is None and not self.is_put_back and self._is_quiet() and self._owed() > AMOUNT_MINOR:
+            if not self.is_put_back and self._is_quiet() and self._owed() > AMOUNT_MINOR:
                 self.broken = "more was accepted than Stripe had left"
-            if event and self.faults_on and self.choices.happens(0.1):
-                self._note("its record is lost", fault="record lost")
-                event = None
-        if event is not None:
-            self._send(event.model_dump_json())
 
     def ask(self) -> None:
         """POST refunds, under a new key or one that was used."""
@@ -248,44 +190,9 @@ class RefundWorld(World):
 
         def run() -> None:
             now = datetime.fromtimestamp(self.clock(), UTC)
-            try:
-                request_refund(deps, ORDER_ID, wanted, key, requested_by="s", correlation_id="c", now=now)
-            except Problem as refused:
-                self.met(f"refund: {refused.kind}")
+            request_refund(deps, ORDER_ID, wanted, key, requested_by="s", correlation_id="c", now=now)
 
-        self._run(f"POST {number}", run)
-
-    def find_order(self, order_id: str) -> Any:
-        return self.order_store.find(order_id)
-
-    def republish(self) -> None:
-        client: Any = self.dynamodb
-        topic: Any = SimpleNamespace(publish=self._publish_again)
-        republisher = Republisher(
-            sources=[waiting_refunds(client, ORDER_REFUNDS)],
-            topic=topic,
-            checkpoints=CheckpointStore(client, ORDERS_STATE, RepublishCheckpoint),
-            clock=self.clock,
-            logger=SILENT,
-            count=self.met,
-            parallel=one_after_another,
-        )
-        self._run("republish", lambda: republisher.run(lambda: True))
-
-    def _publish_again(self, events: Sequence[Event]) -> list[Any]:
-        for event in events:
-            self._send(event.model_dump_json())
-        return []
-
-    def _run(self, name: str, run: Callable[[], object]) -> None:
-        def tried() -> None:
-            try:
-                run()
-            except Exception as error:
-                self.met(f"{name.split()[0]}: {type(error).__name__}")
-
-        self.made += 1
-        self.start(f"{name} {self.made}", tried, RECONCILE_BOUNDS)
+        self.run_for("refund", run)
 
     # ------------------------------------------------------------ the schedule
 
@@ -328,27 +235,21 @@ class RefundWorld(World):
     def _let_others_act(self) -> None:
         super()._let_others_act()
         happens, scenario = self.choices.happens, self.scenario
-        acts = {self.ask: 0.02, self.republish: 0.01, self.come_again: scenario.again_probability}
+        may_come_again = self.coverage["late duplicate"] < _AGAIN_MAX
+        acts = {self.ask: 0.02, self.republish: 0.01, self.come_again: scenario.again_probability * may_come_again}
         for act, probability in acts.items():
             if happens(probability):
                 act()
         if scenario.acts and len(self.stripe.events) < _EVENTS_MAX and happens(scenario.acts_probability):
             getattr(self, scenario.acts[self.choices.pick(len(scenario.acts))])()
         if scenario.puts_back and not self.is_put_back and happens(0.01):
-            self.put_back()
+            self.restore()
         if happens(0.01):
             seconds = self.one_of(scenario.pauses_seconds)
             while self.workers and seconds >= WORKER_LIVES_SECONDS:  # Nobody lives so long.
                 self._note(f"{self.workers[0].name} is killed", fault="killed at the time-out")
                 self.crash(self.workers[0])
             self.pass_time(seconds, fault="delay")
-
-    def come_again(self) -> None:
-        """A message is delivered once more, although it was acknowledged."""
-        if self.coverage["late duplicate"] < _AGAIN_MAX and self.bodies:
-            body = self.bodies[self.choices.pick(len(self.bodies))]
-            self._note(f"comes again: {body[:100]}", fault="late duplicate")
-            self._send(body)
 
     def refund_by_hand(self) -> None:
         if self.stripe.refund_in_dashboard(PAYMENT_INTENT, (100, 400)[self.choices.pick(2)]):
@@ -385,7 +286,7 @@ class RefundWorld(World):
         self._note(f"the dispute is {status}", fault="disputed")
         self.stripe.dispute_is(PAYMENT_INTENT, status)
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """As the runbook says: nothing runs until `ops restore rows` has ended, longer than clocks differ."""
         until, tables = 2 + self.choices.pick(len(self.writes) - 1), self.scenario.puts_back
         for worker in list(self.workers):
@@ -393,26 +294,19 @@ class RefundWorld(World):
         faults, self.faults_on = self.faults_on, False
         for message in [each for each in self.queue if "refund.requested" not in each.body]:
             self._receive(message)
-            self._finish()
-        was = {(table, key): item for table, key, item in self.writes[:until] if table in tables}
+            self.finish()
         self.pass_time(HOUR)
-        self._note(f"{sorted(tables)} are put back to write {until} of {len(self.writes)}", fault="put back")
         self.is_put_back = True
-        for table in tables:
-            self.dynamodb.tables[table] = {key: item for (of, key), item in was.items() if of == table}
+        self.put_back(dict.fromkeys(tables, until))
+        self._note(f"{sorted(tables)} are put back to write {until} of {len(self.writes)}", fault="put back")
         self.start("operator", self._restore, OPERATOR_BOUNDS)
-        self._finish()
+        self.finish()
         self.faults_on = faults
-
-    def _finish(self) -> None:
-        """The only worker works until it is done."""
-        while self.workers:
-            self._resume(self.workers[0])
 
     def _restore(self) -> None:
         tools = self.service.tools(OPERATOR_BOUNDS)
-        release = Release(tools.payments, self.order_store, self.service.stripe, is_dry_run=False)
-        mending = Mending(release, self.refund_store, tools)
+        command = self.service.release(self.order_store, self.service.stripe.client)
+        mending = Mending(command, self.refund_store, tools)
         found = [
             *mending.row(ORDER_ID, [retrieve(PAYMENT_INTENT, tools)]),
             *mending.refunds_since(0),
@@ -438,7 +332,7 @@ class RefundWorld(World):
     def _is_quiet(self) -> bool:
         """Whether the order service has been told all that Stripe shows."""
         on_its_way = any("refund.requested" not in each.body for each in self.queue)
-        works = any(each.message is None and not each.name.startswith("POST") for each in self.workers)
+        works = any(each.message is None and not each.name.startswith("refund") for each in self.workers)
         return not (on_its_way or works) and all(each["id"] in self.acknowledged for each in self.stripe.events)
 
     def check(self) -> None:
@@ -504,6 +398,7 @@ class RefundWorld(World):
 
 
 _SUMS = ("stripe_refunded_minor", "pending_refunds_minor")
+_SHOWN = ("status", "state", "refund_id", "amount_minor", "amount_refunded_minor", "revision", *_SUMS)
 
 
 def _number(item: Item, name: str) -> int:
@@ -516,9 +411,3 @@ def _paid_order() -> Item:
     times = {"placed_at": at, "waiting_since": at, "paid_at": at}
     more = {"fingerprint": "f", "correlation_id": "c", "status": "PAID", "paid_attempt": 1, "payment_revision": 3}
     return to_item({**placed, **times, **more})
-
-
-def refund_world(seed: int, number: int, mutate: Break = lambda world: None, *, of: str | None = None) -> RefundWorld:
-    """The schedule of this number, of one scenario or of all in turn."""
-    names = [of] if of else list(SCENARIOS)
-    return RefundWorld(SCENARIOS[names[number % len(names)]], SeededChoices(seed * 1_000_003 + number), mutate)

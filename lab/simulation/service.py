@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from charge_order.app import ORDER_EVENT
-from get_payment.payment import PaymentView, intent_to_confirm
 from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEvent
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
@@ -29,14 +28,13 @@ from ops.release import Release
 from reconcile.run import STEP_SECONDS, ReconcileRun
 from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.builders import BOUNDS, PAYMENTS, PAYMENTS_STATE, SHOP, TABLES
-from tests.shop.dynamodb import Item, MemoryDynamoDB
+from tests.shop.dynamodb import MemoryDynamoDB
 from tests.shop.stripe import SdkObject
 from tests.shop.tools import tools_of
 from tests.support.silent import SILENT
 
 RECONCILE_BOUNDS = TimeBounds(240)
 WEBHOOK_BOUNDS = TimeBounds(20)
-PAGE_BOUNDS = TimeBounds(15)
 """How long each function may run, as template.yaml says."""
 MESSAGE = ORDER_EVENT
 ORDERS = "Orders"
@@ -61,34 +59,6 @@ MAY_BECOME: Mapping[State, set[State]] = {
 
 RowKey = tuple[str, ...]
 """A row's key attributes: the order id."""
-
-
-@dataclass(frozen=True)
-class RowView:
-    """The attributes of a row that the invariants compare."""
-
-    key: RowKey
-    state: State
-    attempt: int
-    lease: str | None
-    """Differs with every claim. None if no worker holds the row."""
-    revision: int
-    payment_intent_id: str | None
-    is_to_be_canceled: bool
-    money: tuple[int, str]
-
-    @classmethod
-    def of(cls, item: Item) -> "RowView":
-        return cls(
-            key=(item["order_id"]["S"],),
-            state=PaymentState(item["state"]["S"]),
-            attempt=int(item["attempt"]["N"]),
-            lease=item["lease_owner"]["S"] if "lease_owner" in item else None,
-            revision=int(item["revision"]["N"]),
-            payment_intent_id=item["payment_intent_id"]["S"] if "payment_intent_id" in item else None,
-            is_to_be_canceled="cancel_requested_at" in item,
-            money=(int(item["amount_minor"]["N"]), item["currency"]["S"].lower()),
-        )
 
 
 def row_key_of(event: OrderPlacedEvent | CancelRequestedEvent) -> RowKey:
@@ -153,12 +123,6 @@ class SimulatedPayments:
     def refund(self, event: RefundRequestedEvent) -> Disposition:
         """A delivery of a refund's request."""
         return refund(event, self.tools(self.bounds))
-
-    def client_secret(self, event: OrderPlacedEvent) -> str | None:
-        """The client secret for the customer's page; None if nothing waits for the customer."""
-        payment = self.store.read(event.data.order_id)
-        intent = intent_to_confirm(payment, lambda: self.stripe) if payment else None
-        return PaymentView.of(event.data.order_id, intent).client_secret
 
     def receive(self, event: Mapping[str, Any], report: Callable[[str], None]) -> bool:
         """A webhook, in an execution environment of its own; returns whether it was acknowledged."""

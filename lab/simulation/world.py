@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Protocol
+from functools import cache
+from typing import Any, ClassVar
 
 import stripe
 from botocore.exceptions import BotoCoreError, ClientError
@@ -24,14 +25,12 @@ from lab.simulation.service import (
     MAY_BECOME,
     MESSAGE,
     ORDERS,
-    PAGE_BOUNDS,
     PAID,
     RECONCILE_BOUNDS,
     WAITS,
     WEBHOOK_BOUNDS,
     AlarmLog,
     RowKey,
-    RowView,
     SimulatedPayments,
     State,
     WaitingOrders,
@@ -39,13 +38,14 @@ from lab.simulation.service import (
     row_key_of,
     row_key_of_intent,
 )
-from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
+from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
+from onecharge.payments.charge_rows import payment_of
 from onecharge.payments.charge_rules import CREATE_SECONDS
 from onecharge.payments.payment_intents import description_of
-from onecharge.payments.rows import Dispute, Payment
+from onecharge.payments.rows import Payment
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import Consumer, Disposition
@@ -53,12 +53,12 @@ from onecharge.runtime.queues import Delivery
 from ops.errors import Problem
 from ops.look import Seen
 from ops.release import Blocked, Release
-from stripe_standin import attempts, payment_intents
+from stripe_standin import attempts
 from stripe_standin.account import Account
 from stripe_standin.messages import Request, Response
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod
-from tests.shop.builders import BOUNDS, DAY, HOUR, INDEXES, PAYMENTS, T0, TABLES
+from tests.shop.builders import BOUNDS, DAY, HOUR, INDEXES, PAYMENTS, T0, TABLES, order
 from tests.shop.dynamodb import Item, MemoryDynamoDB
 from tests.shop.stripe import BY_CUSTOMER, REASONS_BY_HAND, ShopStripe, client_of
 from tests.support.silent import SILENT
@@ -92,6 +92,10 @@ def switch_to_scheduler(worker: greenlet) -> None:
     scheduler.switch()
 
 
+Mutate = Callable[[Any], None]
+"""Breaks a world on purpose."""
+
+
 class Crash(BaseException):
     """The worker is gone, as by a kill: nothing of it runs any more."""
 
@@ -111,31 +115,15 @@ class Violation(AssertionError):
         return Violation, (self.what, self.timeline, self.unusual)
 
 
-class Schedule(Protocol):
-    """A world that runs as its choices say."""
-
-    steps: int
-    coverage: Counter[str]
-    timeline: list[tuple[int, str]]
-    unusual: list[str]
-    """What happened out of the ordinary: faults, crashes, days that pass."""
-
-    @property
-    def service(self) -> SimulatedPayments: ...
-
-    def run(self) -> None:
-        """Raises Violation when an invariant breaks."""
-
-
-def violation_of(world: Schedule) -> Violation | None:
+def violation_of(world: "World") -> Violation | None:
     """The schedule's violation. It counts only if each function that is replaced was called."""
     found = None
-    with replaced(world.service.replaced) as calls:
+    with replaced(world.service.replaced) as mocks:
         try:
             world.run()
         except Violation as violation:
             violation.unusual, found = world.unusual, violation
-    assert found is None or calls.keys() == {each.__name__ for each in world.service.replaced}, f"unbroken, and {found}"
+    assert found is None or all(mock.called for mock in mocks), f"unbroken, and {found}"
     return found
 
 
@@ -160,64 +148,45 @@ class Worker:
     timeout_seconds: int
     run: greenlet
     label: str = "start"
-    clock_offset_seconds: int = 0
-    """How far its clock is ahead of the world's, or behind it."""
-    is_charging: bool = False
-    """It handles a delivery of an order: only such workers confirm, and finalize as the lease owner."""
+    clock_offset_seconds: int = 0  # How far its clock is ahead of the world's, or behind it.
+    is_charging: bool = False  # It handles a delivery of an order: only such workers confirm, and finalize as owners.
     has_alarmed: bool = False
-    must_not_confirm: bool = False
-    """It has claimed, or written, a row whose cancellation was requested before."""
+    must_not_confirm: bool = False  # It has claimed, or written, a row whose cancellation was requested before.
 
 
 @dataclass(frozen=True)
 class Scenario:
     """What is delivered, and what may go wrong."""
 
+    # For each order the cards of its attempts; how often each is delivered, and how long before the order was placed.
     orders: tuple[tuple[str, ...], ...] = (("pm_card_visa",),)
-    """For each order the cards that its customer tries, one an attempt."""
     copies: int = 2
+    placed_ago_seconds: tuple[int, ...] = (0,)
+    # At each request, or boundary. A jump is time that passes at a boundary: up to longer than a worker may run.
     fault_probability: float = 0.0
     crash_probability: float = 0.0
     jump_probability: float = 0.0
-    """Of time passing while a worker is at a boundary: up to longer than it may run."""
-    redeliveries: int = 0
-    """Messages that are redelivered, under new ids, after one of `waits_seconds`."""
-    redrive_probability: float = 0.0
-    """Of a message landing in the DLQ when it is received, to be redriven after one of `waits_seconds`."""
-    lose_rows: bool = False
-    """The table may lose a row before a redelivery, as a restored backup does."""
-    tampered: bool = False
-    """A redelivery may say something else than the first delivery did, as after a deployment."""
-    zombies: bool = False
-    """A worker may live on past its timeout for some time: nothing but its lease holds it back."""
-    cancels: bool = False
-    """Customers ask to cancel, at any time and more than once."""
-    persons: frozenset[str] = frozenset()
-    """What persons do at Stripe: cancel, edit metadata, refund, dispute (that is the bank), or charge again."""
-    two_shops: bool = False
-    """Another shop charges in the same Stripe account, and its events come to us."""
-    cards_inactive_probability: float = 0.0
-    """At each step, of card payments not being active for the account for a while."""
-    reconciles: bool = False
-    """The reconciler runs beside the deliveries, and banks decide what waits for 3-D Secure."""
-    webhooks: bool = False
-    """Stripe sends its events: in any order, repeated, late or, if there is a reconciler, never."""
-    clock_skew_seconds: int = 0
-    """Each worker has a clock of its own; together with the world's, which is Stripe's, they differ by this much."""
-    placed_ago_seconds: tuple[int, ...] = (0,)
-    """How long before the first delivery the orders were placed: one of these."""
+    # After one of these times messages are delivered again, under new ids; or those redriven that went to the DLQ.
     waits_seconds: tuple[int, ...] = (3600, 4200, DAY, 13 * DAY)
+    redeliveries: int = 0
+    redrive_probability: float = 0.0
+    lose_rows: bool = False  # Before a redelivery, as a restored backup does.
+    tampered: bool = False  # A redelivery says something else than the first delivery did, as after a deployment.
+    zombies: bool = False  # A worker may live on past its timeout: nothing but its lease holds it back.
+    cancels: bool = False  # Customers ask to cancel, at any time and more than once.
+    persons: frozenset[str] = frozenset()  # What they do at Stripe: cancel, edit metadata.
+    two_shops: bool = False  # Another shop charges in the same Stripe account, and its events come to us.
+    cards_inactive_probability: float = 0.0  # At each step, of card payments not being active for a while.
+    reconciles: bool = False  # The reconciler runs beside the deliveries.
+    webhooks: bool = False  # Stripe sends its events: in any order, repeated, late or, with a reconciler, never.
+    clock_skew_seconds: int = 0  # Each worker has a clock of its own; with Stripe's, they differ by this much.
+    # At each step: rows are lost, or put back to an older version of themselves, whichever workers hold them.
     row_loss_probability: float = 0.0
-    """Of a row being lost, at any step: also while a worker holds it."""
     stale_row_probability: float = 0.0
-    """Of a row being put back to an older version of itself, at any step, as the runbook restores it."""
-    harsh_stripe: bool = False
-    """502, 503, 424 and 429 come too, stored under the key or not; a 500 may take effect up to two days later."""
+    harsh_stripe: bool = False  # More failures, stored under the key or not; a 500 may take effect two days later.
     only_stripe_faults: frozenset[str] | None = None
-    wrong_account_probability: float = 0.0
-    """At each step, of the API key being that of another, empty account for a while."""
-    operates_with_other_key: bool = False
-    """The operator's API key may be that of another account."""
+    wrong_account_probability: float = 0.0  # At each step, of the API key being another, empty account's for a while.
+    operates_with_other_key: bool = False  # The operator's API key may be that of another account.
 
     @property
     def banks_decide(self) -> bool:
@@ -240,59 +209,26 @@ class WatchedStripe(ShopStripe):
 
 
 @dataclass
-class BaseWorld:
-    """A clock, faults and notes of what happened, in each schedule as its choices say."""
+class World:
+    """Everything that a schedule touches: a clock, a queue, workers, Stripe, tables, persons, and what goes wrong."""
 
     scenario: Any
     choices: Choices
-    mutate: Callable[[Any], None] = lambda world: None
+    mutate: Mutate | None = None
     """Breaks the world on purpose, to see that it is caught."""
     time: int = T0
     faults_on: bool = True
     coverage: Counter[str] = field(default_factory=Counter)
     timeline: list[tuple[int, str]] = field(default_factory=list)
     unusual: list[str] = field(default_factory=list)
+    """What happened out of the ordinary: faults, crashes, days that pass."""
     steps: int = 0
-
-    def now(self) -> int:
-        """The world's time, which is Stripe's."""
-        return self.time
-
-    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
-        if not (self.faults_on and self.choices.happens(self.fault_probability(where))):
-            return None
-        kind = kinds[self.choices.pick(len(kinds))]
-        self._note(f"{where}: {kind}", fault=f"{where}: {kind}")
-        return kind
-
-    def fault_probability(self, where: str) -> float:
-        return float(self.scenario.fault_probability)
-
-    def happens(self, what: str) -> bool:
-        happens = self.choices.happens(0.7)
-        if happens:
-            self._note(what, fault=what)
-        return happens
-
-    def met(self, what: str) -> None:
-        self.coverage[what] += 1
-
-    def _note(self, what: str, fault: str = "") -> None:
-        self.timeline.append((self.time - T0, what))
-        if fault:
-            self.coverage[fault] += 1
-            self.unusual.append(what)
-
-
-@dataclass
-class World(BaseWorld):
-    """Everything that a schedule of deliveries touches."""
 
     STEPS_MAX: ClassVar[int] = 20_000
     ZOMBIE_SECONDS: ClassVar[int] = 840
     """How old a worker may become that lives on past its timeout: less than the 15 minutes of the protocol."""
-
-    scenario: Scenario
+    MESSAGE: ClassVar[Any] = MESSAGE
+    """What the queue has."""
 
     def __post_init__(self) -> None:
         keys = {**TABLES, ORDERS: ("order_id",)}
@@ -307,40 +243,25 @@ class World(BaseWorld):
         self.current: Worker | None = None
         self.states: dict[RowKey, State] = {}
         self.holders: dict[RowKey, Worker | None] = {}
-        self.versions: dict[RowKey, list[Item]] = {}
-        """What each row has been, for a restore that is older than the row."""
-        self.disturbed: set[RowKey] = set()
-        """Rows that were lost or stale while workers were at work: their leases no longer prove anything."""
+        self.versions: dict[RowKey, list[Item]] = {}  # What each row has been, for a restore.
+        self.lost: set[str] = set()  # The orders whose rows were lost, or replaced by older ones.
+        self.disturbed: set[RowKey] = set()  # Of these while workers were at work: their leases prove nothing.
         self.clock_direction = (-1, 1)[self.choices.pick(2)] if self.scenario.clock_skew_seconds else 0
-        self.lost: set[str] = set()
-        """The orders whose rows were lost, or replaced by older ones."""
-        self.changed = False
-        """Whether a row or a charge has, since the invariants were checked."""
+        self.changed = False  # Whether a row or a charge has, since the invariants were checked.
         self.broken: str | None = None
-        self.alarms: dict[str, set[str]] = {}
-        """The causes of the alarms that have named an order or a PaymentIntent, by its id."""
+        self.alarms: dict[str, set[str]] = {}  # Causes, by the order or the PaymentIntent that the alarm has named.
         self.reconciled_at = self.time
-        self.canceling: dict[RowKey, OrderPlacedEvent] = {}
-        """Orders whose customers have asked to cancel them: the order service sends that until they have an outcome."""
-        self.stopped: dict[RowKey, str] = {}
-        """Orders whose PaymentIntent a person has canceled in the Dashboard, and its id."""
-        self.edited: dict[str, dict[str, str]] = {}
-        """The metadata that a person has edited, as it was; by PaymentIntent."""
-        self.charged_twice: set[RowKey] = set()
-        """Orders of which another integration has charged a copy."""
-        self.told: dict[RowKey, list[tuple[State, int]]] = {}
-        """The outcomes that the order service has seen, each with its attempt."""
-        self.stored: set[tuple[RowKey, str]] = set()
-        """Each row with each PaymentIntent that it has named."""
-        self.confirm_keys: dict[tuple[str, int], str] = {}
-        """By PaymentIntent and attempt."""
-        self.has_stored_failure = False
-        """A confirm has met a failure that its key may replay: then its attempt ends DECLINED, whatever its card."""
+        self.canceling: dict[RowKey, OrderPlacedEvent] = {}  # The order service asks again until there is an outcome.
+        self.stopped: dict[RowKey, str] = {}  # The PaymentIntent that a person has canceled in the Dashboard.
+        self.edited: dict[str, dict[str, str]] = {}  # By PaymentIntent, the metadata as it was before a person's edit.
+        self.told: dict[RowKey, list[tuple[State, int]]] = {}  # To the order service: outcomes, with their attempts.
+        self.stored: set[tuple[RowKey, str]] = set()  # Each row with each PaymentIntent that it has named.
+        self.confirm_keys: dict[tuple[str, int], str] = {}  # By PaymentIntent and attempt.
+        self.has_stored_failure = False  # A confirm's key may replay a failure: its attempt ends DECLINED.
         self.secrets_out: set[str] = set()
         self.acknowledged: set[str] = set()
         self.max_receive_count = MAX_RECEIVE_COUNT
-        self.restored_loses: tuple[str, ...] = ("released_at",)
-        """The attributes that the runbook's command does not restore."""
+        self.restored_loses: tuple[str, ...] = ("released_at",)  # The runbook's command does not restore it.
         self.service = SimulatedPayments(self.dynamodb, client_of(self.stripe), self.clock, AlarmLog(self.alarmed))
         self.placed_at = T0 - self.one_of(self.scenario.placed_ago_seconds)
         events = [
@@ -355,17 +276,23 @@ class World(BaseWorld):
             key = {"order_id": {"S": event.data.order_id}}
             self.dynamodb.tables.setdefault(ORDERS, {})[event.data.order_id,] = key
         self.service.read_events_again(self.placed_at)
-        self.mutate(self)
-        self.consumer = Consumer(
-            model=MESSAGE,
-            handle=self._handle,
+        self.released_orders: Any = WaitingOrders(self._order_of)
+        self.prepare()
+        if self.mutate:
+            self.mutate(self)
+        self.consumer: Any = Consumer(
+            model=self.MESSAGE,
+            handle=self.handle,
             queue=self,  # type: ignore[arg-type]  # change_visibility and dead_letter, below.
             logger=SILENT,
             count=SILENT,
             jitter=lambda: 0.5,
         )
 
-    def _handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
+    def prepare(self) -> None:
+        """What a world of another kind has before it is broken."""
+
+    def handle(self, event: Any) -> Disposition:
         assert self.current
         self.current.is_charging = isinstance(event, OrderPlacedEvent)
         return self.service.handle(event)
@@ -376,6 +303,10 @@ class World(BaseWorld):
         return self.dynamodb.tables.setdefault(PAYMENTS, {})
 
     # ------------------------------------------------------------ what the clients see
+
+    def now(self) -> int:
+        """The world's time, which is Stripe's."""
+        return self.time
 
     def clock(self) -> int:
         """The time by the clock of the worker that runs now."""
@@ -388,9 +319,29 @@ class World(BaseWorld):
         switch_to_scheduler(worker.run)
 
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
-        kind = super().fault(where, kinds)
-        self.has_stored_failure |= where == "stripe confirm" and kind not in (None, *_ONLY_LATE)
+        if not (self.faults_on and self.choices.happens(self.fault_probability(where))):
+            return None
+        kind = kinds[self.choices.pick(len(kinds))]
+        self._note(f"{where}: {kind}", fault=f"{where}: {kind}")
+        self.has_stored_failure |= where == "stripe confirm" and kind not in _ONLY_LATE
         return kind
+
+    def fault_probability(self, where: str) -> float:
+        return float(self.scenario.fault_probability)
+
+    def happens(self, what: str) -> bool:
+        if happens := self.choices.happens(0.7):
+            self._note(what, fault=what)
+        return happens
+
+    def met(self, what: str) -> None:
+        self.coverage[what] += 1
+
+    def _note(self, what: str, fault: str = "") -> None:
+        self.timeline.append((self.time - T0, what))
+        if fault:
+            self.coverage[fault] += 1
+            self.unusual.append(what)
 
     def alarmed(self, cause: str, about: Mapping[str, Any]) -> None:
         if self.current:
@@ -425,12 +376,13 @@ class World(BaseWorld):
         if table == ORDERS:
             self.ask_again((str((new or {})["order_id"]["S"]),))
         elif table == PAYMENTS and new is not None:
-            self._wrote_row(RowView.of(old) if old is not None else None, RowView.of(new))
+            self._wrote_row(payment_of(old) if old is not None else None, payment_of(new))
             if old is not None and self.scenario.stale_row_probability:
-                self.versions.setdefault(RowView.of(new).key, []).append(old)
+                self.versions.setdefault((new["order_id"]["S"],), []).append(old)
 
-    def _wrote_row(self, was: RowView | None, row: RowView) -> None:
-        key, before = row.key, self.states.get(row.key, IN_WORK)
+    def _wrote_row(self, was: Payment | None, row: Payment) -> None:
+        key = (row.request.order_id,)
+        before = self.states.get(key, IN_WORK)
         if row.state not in MAY_BECOME[before]:
             self.broken = f"row {key} went from {before} to {row.state}"
         if was is not None:
@@ -438,10 +390,10 @@ class World(BaseWorld):
         self.states[key], self.changed = row.state, True
         if row.payment_intent_id:
             self.stored.add((key, row.payment_intent_id))
-        is_claimed = row.lease is not None and (was is None or row.lease != was.lease)
+        is_claimed = row.lease_owner is not None and (was is None or row.lease_owner != was.lease_owner)
         names_another = was is not None and row.payment_intent_id != was.payment_intent_id
         if self.current and (is_claimed or names_another):
-            self.current.must_not_confirm = row.is_to_be_canceled
+            self.current.must_not_confirm = row.cancel_requested_at is not None
         if was is None or row.state is not was.state:
             self._tell(row)
             is_alarming = row.state is PAID and (was is None or was.state is DECLINED)
@@ -453,26 +405,30 @@ class World(BaseWorld):
             is_owner = self.holders.get(key) is self.current or key in self.disturbed
             self.broken = self.broken if is_owner else "a worker that had lost its lease wrote to the row"
 
-    def _check_change(self, was: RowView, row: RowView) -> None:
-        if row.money != was.money:
+    def _check_change(self, was: Payment, row: Payment) -> None:
+        if row.request != was.request:
             self.broken = "what was frozen has changed"
         if row.revision <= was.revision:
             self.broken = "a write did not move the revision on"
         if was.payment_intent_id and row.payment_intent_id != was.payment_intent_id:
             self.broken = "the PaymentIntent that a row names has changed"
-        if was.is_to_be_canceled and not row.is_to_be_canceled:
+        if was.cancel_requested_at and not row.cancel_requested_at:
             self.broken = "a request to cancel was forgotten"
-        if was.is_to_be_canceled and was.state is IN_WORK and row.state in (DECLINED, WAITS):
+        if was.cancel_requested_at and was.state is IN_WORK and row.state in (DECLINED, WAITS):
             self.broken = f"a row that is to be canceled was finalized as {row.state}"
 
-    def _tell(self, row: RowView) -> None:
+    def _tell(self, row: Payment) -> None:
         """The row's stream carries it to the order service, and on to the customer: it cannot be unsaid."""
         if row.state is IN_WORK:
             return
-        self.told.setdefault(row.key, []).append((row.state, row.attempt))
-        if row.state is PAID and not self._charges_of(row.key):
-            self.broken = f"{row.key} is {PAID}, and not charged"
-        another = self.attempts_to_come.get((row.key[0], row.attempt + 1)) if row.state is DECLINED else None
+        key = (row.request.order_id,)
+        self.told.setdefault(key, []).append((row.state, row.attempt))
+        if row.state is PAID and not self._charges_of(key):
+            self.broken = f"{key} is {PAID}, and not charged"
+        if row.state is WAITS:  # The page may use the client secret from now on.
+            named = [each for each in self._intents_of(key) if each.id == row.payment_intent_id]
+            self.secrets_out.update(each.client_secret for each in named)
+        another = self.attempts_to_come.get((key[0], row.attempt + 1)) if row.state is DECLINED else None
         if another and another not in self.orders:
             self.orders.append(another)
             self._send_copies(another, later_seconds=self.one_of(_ANOTHER_CARD_SECONDS))
@@ -502,7 +458,7 @@ class World(BaseWorld):
         for _ in range(self.scenario.redeliveries):
             self._wait_for_long()
             if self.scenario.lose_rows and self.rows and self.choices.happens(0.5):
-                self._lose(self._any_row())
+                self.lose(self._any_row())
             self._redrive()
             event = self.orders[self.choices.pick(len(self.orders))]
             # The first delivery freezes the request: only later ones are changed.
@@ -566,13 +522,8 @@ class World(BaseWorld):
     def _is_unfinished(self, key: RowKey) -> bool:
         state = self.states.get(key)
         is_ignored = key in self.canceling and state not in (CANCELED, PAID)
-        is_behind = (state is PAID) != bool(self._charges_of(key)) or (state is PAID and self._what_followed(key) != "")
+        is_behind = (state is PAID) != bool(self._charges_of(key))
         return state in (None, IN_WORK, WAITS) or is_ignored or is_behind
-
-    def _is_elsewhere(self, key: RowKey) -> bool:
-        """Whether the row's PaymentIntent was made in another account: its key has to come back."""
-        intent_id = RowView.of(self.rows[key]).payment_intent_id if key in self.rows else None
-        return intent_id is not None and not self.stripe.is_ours(intent_id)
 
     def _send_what_is_not_acknowledged(self) -> None:
         for _ in range(_ROUNDS_MAX):
@@ -582,7 +533,6 @@ class World(BaseWorld):
             self.run_until_idle()
             if not left:
                 return
-        # An event of a PaymentIntent that our account does not have is never acknowledged, with an alarm.
 
     def ask_again(self, key: RowKey) -> None:
         """The order service publishes the order's present event."""
@@ -621,7 +571,6 @@ class World(BaseWorld):
             self._let_others_act()
         else:
             self.stripe.engine.behavior.takes_cards = True
-            self._give_up_what_is_elsewhere()
         ready = [each for each in self.queue if each.visible_at <= self.time and not each.in_flight]
         options = len(self.workers) + len(ready)
         if options == 0:
@@ -726,7 +675,9 @@ class World(BaseWorld):
             worker.message.in_flight = False
 
     def _wait_for_long(self) -> None:
-        self._visit_the_page()
+        self._let_the_bank_decide(0.6)
+        if self._stripe_sends(0.5):
+            self.run_until_idle()
         self.pass_time(self.one_of(self.scenario.waits_seconds))
         if self.scenario.reconciles or self.choices.happens(0.3):
             self.reconcile()
@@ -761,8 +712,6 @@ class World(BaseWorld):
         if scenario.two_shops and self.acts < _ACTS_MAX and happens(0.03):
             self.acts += 1
             self._charge_in_another_shop()
-        if scenario.banks_decide and WAITS in self.states.values() and happens(0.05):
-            self.ask_for_the_client_secret(self.orders[self.choices.pick(len(self.orders))])
         self._let_the_bank_decide(0.05)
         self._stripe_sends(0.05)
         if any(each.message is None for each in self.workers):
@@ -777,7 +726,7 @@ class World(BaseWorld):
         if self.rows and self.choices.happens(self.scenario.row_loss_probability):
             key = self._any_row()
             self.disturbed.add(key)
-            self._lose(key)
+            self.lose(key)
         if self.versions and self.choices.happens(self.scenario.stale_row_probability):
             keys = sorted(self.versions)
             key = keys[self.choices.pick(len(keys))]
@@ -791,29 +740,19 @@ class World(BaseWorld):
     def _put_back(self, key: RowKey, number: int) -> None:
         item = self.versions[key][number]
         self.rows[key] = {name: item[name] for name in item.keys() - set(self.restored_loses)}
-        self.states[key] = RowView.of(self.rows[key]).state
+        self.states[key] = payment_of(self.rows[key]).state
 
     def _any_row(self) -> RowKey:
         keys = sorted(self.rows)
         return keys[self.choices.pick(len(keys))]
 
-    def _lose(self, key: RowKey) -> None:
-        del self.rows[key]
-        self.states.pop(key, None)
-        self.holders.pop(key, None)
-        self.lost.add(key[0])
-        self._note(f"row {key[-1][-4:]} lost", fault="row lost")
-
-    def lose_all_rows(self) -> None:
-        """The table is a new one, as after a restore into another region."""
-        for key in list(self.rows):
-            self._lose(key)
-
-    def _give_up_what_is_elsewhere(self) -> None:
-        """A person has been asked to restore the other account's API key: nothing else ends it."""
-        for message in [each for each in self.queue if each.receives > _ROUNDS_MAX and not each.in_flight]:
-            if any(self._is_elsewhere(key) for key in self.rows if key[0] in message.body):
-                self.queue.remove(message)
+    def lose(self, *keys: RowKey) -> None:
+        for key in keys:
+            del self.rows[key]
+            self.states.pop(key, None)
+            self.holders.pop(key, None)
+            self.lost.add(key[0])
+            self._note(f"row {key[-1][-4:]} lost", fault="row lost")
 
     def _maybe_changed(self, event: OrderPlacedEvent, **changes: object) -> OrderPlacedEvent:
         if not (self.scenario.tampered and self.choices.happens(0.7)):
@@ -828,7 +767,7 @@ class World(BaseWorld):
         if not self.stripe.cancel_by_hand(intent, reason):
             return
         self._note(f"a person cancels {intent.id}: {reason}", fault="canceled in the Dashboard")
-        if key in self.rows and RowView.of(self.rows[key]).payment_intent_id == intent.id:
+        if key in self.rows and payment_of(self.rows[key]).payment_intent_id == intent.id:
             self.stopped[key] = intent.id
 
     def _edit(self, intent: PaymentIntent) -> None:
@@ -839,27 +778,6 @@ class World(BaseWorld):
         self.edited.setdefault(intent.id, dict(intent.metadata))
         self.stripe.edit_by_hand(intent, **change)
         self._note(f"a person edits {intent.id}: {change}", fault="metadata edited")
-
-    def _refund(self, intent: PaymentIntent) -> None:
-        amount = (100, intent.amount)[self.choices.pick(2)]
-        if intent.status == "succeeded" and self.stripe.refund_in_dashboard(intent.id, amount):
-            self._note(f"{amount} of {intent.id} are refunded by hand", fault="refunded by hand")
-
-    def _dispute(self, intent: PaymentIntent) -> None:
-        if intent.latest_charge and intent.status == "succeeded":
-            status = DISPUTES[self.choices.pick(len(DISPUTES))]
-            self._note(f"the dispute of {intent.id} is {status}", fault="disputed")
-            self.stripe.dispute_is(intent.id, status, number=self.choices.pick(2))
-
-    def _charge_again(self, intent: PaymentIntent) -> None:
-        """Another integration copies the metadata. Stripe's ledger, which the invariants count, has one charge."""
-        if intent not in self.stripe.charges or row_key_of_intent(intent) in self.charged_twice:
-            return
-        again = replace(intent, id=f"{intent.id}_again", created=self.time)
-        self._note(f"{again.id} succeeds as well", fault="charged twice")
-        self.charged_twice.add(row_key_of_intent(intent))
-        self.stripe.ours.all(PaymentIntent)[again.id] = again
-        payment_intents.emit_change(self.stripe.ours, again, "succeeded")
 
     def _charge_in_another_shop(self) -> None:
         """Its order's id is not among ours: it hashes the shop."""
@@ -872,35 +790,7 @@ class World(BaseWorld):
         attempts.take_money(ours, made, PaymentMethod("pm_card_visa", 0, "pm_card_visa"))
         self._note(f"another shop charges {made.id}", fault="another shop")
 
-    # ------------------------------------------------------------ webhooks, the reconciler, the operator, the page
-
-    def ask_for_the_client_secret(self, event: OrderPlacedEvent) -> None:
-        """The customer's page asks for what it needs to finish 3-D Secure; it keeps every secret."""
-
-        def ask() -> None:
-            try:
-                client_secret = self.service.client_secret(event)
-            except Exception:
-                self.met("client secret: failed")
-                return
-            self.met(f"client secret: {'handed out' if client_secret else 'none'}")
-            if client_secret:
-                self.secrets_out.add(client_secret)
-
-        self.made += 1
-        self.start(f"secret{self.made}", ask, PAGE_BOUNDS)
-
-    def _visit_the_page(self) -> None:
-        """Customers whom their bank wants to see come back to their page, sooner or later, or never."""
-        if not self.scenario.banks_decide or WAITS not in self.states.values():
-            return
-        for event in self.orders:
-            if self.states.get(row_key_of(event)) is WAITS and self.choices.happens(0.8):
-                self.ask_for_the_client_secret(event)
-        self.run_until_idle()
-        self._let_the_bank_decide(0.7)
-        if self._stripe_sends(0.5):
-            self.run_until_idle()
+    # ------------------------------------------------------------ the bank, webhooks, the reconciler, the operator
 
     def _let_the_bank_decide(self, probability: float) -> None:
         """The customer finishes 3-D Secure, or fails to and tries again on the same page, with another card."""
@@ -955,7 +845,7 @@ class World(BaseWorld):
 
     def operate(self) -> None:
         """The operator releases what is held, as `ops release --all` does it."""
-        named = (RowView.of(row).payment_intent_id for row in self.rows.values())
+        named = (payment_of(row).payment_intent_id for row in self.rows.values())
         has_ours = any(intent_id and self.stripe.is_ours(intent_id) for intent_id in named)
         is_wrong = self.faults_on and self.scenario.operates_with_other_key and has_ours and self.choices.happens(0.5)
         client = client_of(self.stripe, account=int(is_wrong))
@@ -963,7 +853,7 @@ class World(BaseWorld):
         def run() -> None:
             rows: list[Payment] = []
             try:
-                command = self.service.release(WaitingOrders(self._order_of), client)
+                command = self.service.release(self.released_orders, client)
                 rows = command.held(command.stripe_now())
                 seen = command.look(rows) if is_wrong else self._look(command, rows)
                 for row in rows:
@@ -987,17 +877,12 @@ class World(BaseWorld):
 
     def _released(self, command: Release, row: Payment, seen: Seen) -> str:
         try:
-            what = command.release(row, seen, of=self._pays((row.request.order_id,)))
+            what = command.release(row, seen)
         except Blocked as blocked:
             what = f"blocked: {blocked}"
         [told, *_] = re.split(r"pi_| until | at 20", what.partition(": ")[2])
         self.met(f"release: {told.strip() or 'of several'}")
         return what
-
-    def _pays(self, key: RowKey) -> str | None:
-        """`--of`: if several have succeeded, the one that has taken money."""
-        charges = self._charges_of(key)
-        return charges[0].id if key in self.charged_twice and charges else None
 
     def _order_of(self, order_id: str) -> StoredOrder:
         """The order as the order service has it."""
@@ -1018,7 +903,7 @@ class World(BaseWorld):
         return [intent for intent in self.stripe.intents if row_key_of_intent(intent) == key]
 
     def _is_held(self, key: RowKey) -> bool:
-        row = RowView.of(self.rows[key])
+        row = payment_of(self.rows[key])
         began_at = int(self.rows[key].get("released_at", {"N": str(self.placed_at)})["N"])
         may_not = "held_because" in self.rows[key] or self.time >= began_at + CREATE_SECONDS
         return row.state is IN_WORK and row.payment_intent_id is None and may_not
@@ -1043,9 +928,13 @@ class World(BaseWorld):
         key = row_key_of_intent(charge)
         if len(self._charges_of(key)) > 1:
             raise Violation(f"{key[0]} was charged more than once", self.timeline)
-        row = self.rows.get(key)
+        frozen = payment_of(self.rows[key]).request if key in self.rows else None
         may_differ = self.scenario.tampered and key[0] in self.lost
-        if row and (charge.amount, charge.currency) != RowView.of(row).money and not may_differ:
+        if (
+            frozen
+            and (charge.amount, charge.currency.upper()) != (frozen.amount_minor, frozen.currency)
+            and not may_differ
+        ):
             raise Violation(f"{key[0]} was charged something else than was frozen", self.timeline)
         if by_hand := self.stopped.get(key):
             raise Violation(f"{key[0]} is charged, though a person has canceled {by_hand}", self.timeline)
@@ -1053,11 +942,11 @@ class World(BaseWorld):
     def _check_nothing_is_lost(self) -> None:
         """No message is left: each order is finalized or held, whether or not anybody sends it again."""
         for key in {row_key_of(event) for event in self.orders}:
-            if key[0] in self.lost or self._is_elsewhere(key):
+            if key[0] in self.lost:
                 continue
             if key not in self.rows:
                 raise Violation(f"{key[0]} is lost: no message is left of it", self.timeline)
-            row, alarms = RowView.of(self.rows[key]), self.alarms.get(key[0], set())
+            row, alarms = payment_of(self.rows[key]), self.alarms.get(key[0], set())
             age_seconds = self.time - self.placed_at
             is_held = row.payment_intent_id is None and (
                 age_seconds >= CREATE_SECONDS - _CLOCKS_SECONDS
@@ -1068,7 +957,8 @@ class World(BaseWorld):
 
     def _check_held_rows_are_seen(self) -> None:
         for key in filter(self._is_held, self.rows):
-            is_old = self.time >= self.placed_at + CREATE_SECONDS + DAY and RowView.of(self.rows[key]).lease is None
+            is_free = payment_of(self.rows[key]).lease_owner is None
+            is_old = self.time >= self.placed_at + CREATE_SECONDS + DAY and is_free
             if is_old and Cause.HELD not in self.alarms.get(key[0], ()):
                 raise Violation(f"{key[0]} is held, and nobody knows", self.timeline)
 
@@ -1093,9 +983,8 @@ class World(BaseWorld):
         is_tampered = self.scenario.tampered and key[0] in self.lost
         takes_no_cards = any("card" not in each.payment_method_types for each in self._intents_of(key))
         may_differ = is_tampered or "edit" in self.scenario.persons or takes_no_cards
-        if may_differ and self._is_unfinished(key):
-            return not causes.isdisjoint({Cause.MONEY_DIFFERS, Cause.ROW_LOST, Cause.HELD})
-        return self._is_elsewhere(key) and Cause.STRIPE_ACCOUNT in causes
+        has_alarm = not causes.isdisjoint({Cause.MONEY_DIFFERS, Cause.ROW_LOST, Cause.HELD})
+        return may_differ and self._is_unfinished(key) and has_alarm
 
     def _check_the_end_of(self, key: RowKey, last: OrderPlacedEvent) -> None:
         state, charges = self.states.get(key), self._charges_of(key)
@@ -1103,17 +992,17 @@ class World(BaseWorld):
         name = f"{key[0][:4]}…{key[0][-1]}"
         if state in (None, IN_WORK, WAITS):
             raise Violation(f"{name} is left {state}", self.timeline)
-        row = RowView.of(self.rows[key])
+        row = payment_of(self.rows[key])
         if (state is PAID) != bool(charges):
             raise Violation(f"{name} is {state}, with {len(charges)} charges at Stripe", self.timeline)
-        if charges and row.payment_intent_id != charges[0].id and key not in self.charged_twice:
+        if charges and row.payment_intent_id != charges[0].id:
             raise Violation(f"{name} is finalized with another PaymentIntent's id", self.timeline)
         may_differ = self.scenario.tampered and key[0] in self.lost
         if any(charge.amount != last.data.amount_minor for charge in charges) and not may_differ:
             raise Violation(f"{name} was charged another amount", self.timeline)
         if self.has_told(key, CANCELED) and state is not CANCELED:
             raise Violation(f"{name} was said to be canceled, and is {state}", self.timeline)
-        if row.is_to_be_canceled and state not in (CANCELED, PAID):
+        if row.cancel_requested_at and state not in (CANCELED, PAID):
             raise Violation(f"{name} was to be canceled, and is {state}", self.timeline)
         if (
             state is CANCELED
@@ -1126,41 +1015,10 @@ class World(BaseWorld):
             raise Violation(f"{name} is {state}, though its card pays", self.timeline)
         if is_calm and state is DECLINED and row.attempt != last.data.attempt:
             raise Violation(f"{name} is {state} of attempt {row.attempt}: a later one is lost", self.timeline)
-        if state is PAID and (differs := self._what_followed(key)):
-            raise Violation(differs, self.timeline)
-
-    def _what_followed(self, key: RowKey) -> str:
-        """How a paid row differs from Stripe's refunds and its dispute; "" if it does not."""
-        item = self.rows[key]
-        named = RowView.of(item).payment_intent_id or ""
-        # The events of a charge keep the metadata that it was made with.
-        is_known = self.stripe.is_ours(named) and named not in self.edited and key not in self.charged_twice
-        if not (is_known and self.scenario.webhooks):
-            return ""
-        refunded, shown = self.stripe.refunded(named), int(item.get("amount_refunded_minor", {"N": "0"})["N"])
-        if refunded != shown:
-            return f"the row says that {shown} is refunded of {named}, and Stripe {refunded}"
-        disputes = [(each.id, each.status) for each in self.stripe.disputes if each.charge.payment_intent == named]
-        told = (item.get("dispute_id", {}).get("S"), item.get("dispute_status", {}).get("S"))
-        # The newest, rather one that takes or took money (Dispute.that_counts).
-        newest = min(disputes[::-1], key=lambda each: Dispute(*each).took_nothing, default=(None, None))
-        return "" if told == newest else f"the row says {told} of the dispute of {named}, and Stripe {newest}"
 
 
-_ORDERS: dict[tuple[int, int, str, int], OrderPlacedEvent] = {}
-
-
+@cache
 def _order(place: int, attempt: int, card: str, placed_at: int) -> OrderPlacedEvent:
-    key = place, attempt, card, placed_at
-    if key not in _ORDERS:
-        order = OrderPlaced(
-            order_id=f"ord_{place:032x}",
-            attempt=attempt,
-            customer_id="cus_1",
-            amount_minor=1099 + place,
-            currency="EUR",
-            payment_method=card,
-            placed_at=datetime.fromtimestamp(placed_at, UTC),
-        )
-        _ORDERS[key] = OrderPlacedEvent.of(order, correlation_id="c")
-    return _ORDERS[key]
+    about = {"order_id": f"ord_{place:032x}", "attempt": attempt, "amount_minor": 1099 + place}
+    placed = order(**about, payment_method=card, placed_at=datetime.fromtimestamp(placed_at, UTC))
+    return OrderPlacedEvent.of(placed, correlation_id="c")

@@ -1,7 +1,5 @@
 """Bounds in which every state is visited, and rules that are left out to see that it is noticed."""
 
-from dataclasses import replace
-
 from lab.specification import protocol, refund
 from lab.specification.explore import Exploration, explore
 from lab.specification.world import Left
@@ -13,12 +11,8 @@ Job = tuple[str, Bounds]
 
 def described(left: Bounds) -> str:
     """The bounds, without those that are as usual."""
-    name, values, usual = (
-        ("refunds", vars(left), vars(refund.Left()))
-        if isinstance(left, refund.Left)
-        else ("charges", left._asdict(), Left()._asdict())
-    )
-    return ", ".join([name, *(f"{each}={value}" for each, value in values.items() if value != usual[each])])
+    kind, usual = "refunds" if isinstance(left, refund.Left) else "charges", type(left)()._asdict()
+    return ", ".join([kind, *(f"{name}={value}" for name, value in left._asdict().items() if value != usual[name])])
 
 
 def explored(left: Bounds, rule: str = "", *, states_max: int = 10**7) -> Exploration:
@@ -28,7 +22,7 @@ def explored(left: Bounds, rule: str = "", *, states_max: int = 10**7) -> Explor
 
 ONE = refund.Left(amounts=(1,), messages=(0, 0))
 DISPUTED = refund.Left(disputed=True, person=1)
-UNSTORED = replace(DISPUTED, stores_refusals=False)
+UNSTORED = DISPUTED._replace(stores_refusals=False)
 EXAMPLE = refund.Left(paid=25, amounts=(10, 15), by_hand=7, person=1, messages=(0, 1), is_successor=False)
 """2,500 paid, 1,000 of ours waits, 700 refunded by hand: 800 are left."""
 
@@ -41,14 +35,14 @@ GATE = (
     Left((1, 0)),
     Left((1, 2), page=True),
     Left((1, 1), ticks=3),
-    replace(ONE, error=1, ticks=3, messages=(0,)),
-    replace(ONE, returned=1, messages=(0,), duplicate=1),
-    replace(ONE, returned=1, messages=(0,), restore=1),
-    replace(ONE, returned=1, messages=(0,), person=1, counts_failed=True),
-    replace(ONE, disputed=True, person=1, restore=1),
-    replace(UNSTORED, error=1),
-    replace(DISPUTED, duplicate=1),
-    replace(EXAMPLE, amounts=(10,), messages=(0,), error=1),
+    ONE._replace(error=1, ticks=3, messages=(0,)),
+    ONE._replace(returned=1, messages=(0,), duplicate=1),
+    ONE._replace(returned=1, messages=(0,), restore=1),
+    ONE._replace(returned=1, messages=(0,), person=1, counts_failed=True),
+    ONE._replace(disputed=True, person=1, restore=1),
+    UNSTORED._replace(error=1),
+    DISPUTED._replace(duplicate=1),
+    EXAMPLE._replace(amounts=(10,), messages=(0,), error=1),
 )
 """Explored by each run of the tests."""
 
@@ -65,16 +59,16 @@ NIGHTLY = (
     Left(loss=1, person=1, page=True),
     refund.Left(error=1, ticks=4),
     refund.Left(returned=1, messages=(0, 1)),
-    replace(DISPUTED, ticks=3),
-    replace(UNSTORED, error=1, ticks=1),
-    replace(UNSTORED, error=1, ticks=4, messages=(0, 1)),
-    replace(DISPUTED, restore=1),
-    replace(DISPUTED, error=1, duplicate=1),
-    replace(ONE, person=1, returned=1),
-    replace(ONE, duplicate=1, returned=1),
-    replace(ONE, returned=1, restore=1),
+    DISPUTED._replace(ticks=3),
+    UNSTORED._replace(error=1, ticks=1),
+    UNSTORED._replace(error=1, ticks=4, messages=(0, 1)),
+    DISPUTED._replace(restore=1),
+    DISPUTED._replace(error=1, duplicate=1),
+    ONE._replace(person=1, returned=1),
+    ONE._replace(duplicate=1, returned=1),
+    ONE._replace(returned=1, restore=1),
     EXAMPLE,
-    replace(EXAMPLE, amounts=(10, 8)),
+    EXAMPLE._replace(amounts=(10, 8)),
 )
 """Explored by `make specification`, too."""
 
@@ -89,22 +83,22 @@ MUTANTS: list[Job] = [
     ("a cancellation found is passed over", Left(loss=1)),
     ("what is open is passed over", Left(loss=1)),
     ("a restored release counts", Left(loss=1, restore=1)),
-    ("outcomes by arrival", replace(ONE, returned=1, messages=(0,))),
-    ("a refusal is not written", replace(DISPUTED, duplicate=1, stores_refusals=False)),
-    ("a refused one is sent", replace(DISPUTED, duplicate=1, stores_refusals=False)),
+    ("outcomes by arrival", ONE._replace(returned=1, messages=(0,))),
+    ("a refusal is not written", DISPUTED._replace(duplicate=1, stores_refusals=False)),
+    ("a refused one is sent", DISPUTED._replace(duplicate=1, stores_refusals=False)),
     ("sent without a write", UNSTORED),
     ("written on any revision", UNSTORED),
-    ("FAILED is told though a request is open", replace(UNSTORED, error=1)),
-    ("a new key each time", replace(ONE, error=1)),
-    ("its own is not looked up", replace(ONE, ticks=3)),
-    ("the list is not compared", replace(ONE, lag=4, ticks=3)),
-    ("failed ones are not counted", replace(ONE, person=1, returned=1, counts_failed=True, messages=(0,))),
+    ("FAILED is told though a request is open", UNSTORED._replace(error=1)),
+    ("a new key each time", ONE._replace(error=1)),
+    ("its own is not looked up", ONE._replace(ticks=3)),
+    ("the list is not compared", ONE._replace(lag=4, ticks=3)),
+    ("failed ones are not counted", ONE._replace(person=1, returned=1, counts_failed=True, messages=(0,))),
     ("what is pending is left, too", EXAMPLE),
-    ("the total of an older revision", replace(ONE, person=1, messages=(0,))),
-    ("the total is written later", replace(EXAMPLE, amounts=(10, 16), person=0)),
-    ("Stripe's events are ignored", replace(ONE, returned=1, messages=(0,))),
-    ("what is PENDING is not republished", replace(DISPUTED, restore=1, amounts=(1,), messages=(0,))),
-    ("outcomes are not sent again", replace(ONE, returned=1, restore=1, messages=(0,))),
+    ("the total of an older revision", ONE._replace(person=1, messages=(0,))),
+    ("the total is written later", EXAMPLE._replace(amounts=(10, 16), person=0)),
+    ("Stripe's events are ignored", ONE._replace(returned=1, messages=(0,))),
+    ("what is PENDING is not republished", DISPUTED._replace(restore=1, amounts=(1,), messages=(0,))),
+    ("outcomes are not sent again", ONE._replace(returned=1, restore=1, messages=(0,))),
 ]
 """Each rule, and the bounds in which leaving it out breaks the promise."""
 
@@ -121,8 +115,8 @@ NOT_NEEDED: list[Job] = [
     ("declined though to be canceled", Left((1, 0))),
     # The list shows each refund before its key is forgotten. If it lagged for a day, the comparison would help, but a
     # refund by hand between the two reads, or one that the bank returned, would hide the difference.
-    ("the list is not compared", replace(ONE, error=1, ticks=3, messages=(0,))),
+    ("the list is not compared", ONE._replace(error=1, ticks=3, messages=(0,))),
     # Both hold if a failed refund leaves amount_refunded; if it stays in it, the refund would wait for ever.
-    ("failed ones are not counted", replace(ONE, person=1, returned=1, messages=(0,))),
+    ("failed ones are not counted", ONE._replace(person=1, returned=1, messages=(0,))),
 ]
 """Rules that the promise does not need, and bounds in which each is left out."""

@@ -21,6 +21,16 @@ class Model(Protocol):
     def is_end(self, s: Any, /) -> bool: ...
 
 
+def use(s: Any, what: str) -> Any:
+    """The state after this has happened once more; None if it cannot. `left` says how often."""
+    times: int = getattr(s.left, what)
+    return s._replace(left=s.left._replace(**{what: times - 1})) if times else None
+
+
+def replaced[T](values: tuple[T, ...], place: int, value: T) -> tuple[T, ...]:
+    return (*values[:place], value, *values[place + 1 :])
+
+
 @dataclass(frozen=True)
 class Exploration:
     states: int

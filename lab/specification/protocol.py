@@ -9,7 +9,7 @@ this is noticed; read past it.
 
 from collections.abc import Callable, Iterator
 
-from lab.specification.explore import Rules
+from lab.specification.explore import Rules, replaced, use
 from lab.specification.world import (
     FINAL,
     FRESH,
@@ -22,7 +22,6 @@ from lab.specification.world import (
     Step,
     Worker,
     by_itself,
-    use,
     with_intent,
     with_row,
 )
@@ -56,8 +55,7 @@ def steps(s: State, broken: Rules) -> Iterator[Step]:
 
 def to(s: State, place: int, w: Worker, at: str, **changes: object) -> State:
     """The worker continues at this point."""
-    w = w._replace(at=at, **changes)  # type: ignore[arg-type]
-    return s._replace(workers=(*s.workers[:place], w, *s.workers[place + 1 :]))
+    return s._replace(workers=replaced(s.workers, place, w._replace(at=at, **changes)))  # type: ignore[arg-type]
 
 
 def back(s: State, place: int, w: Worker, at: str = "waits") -> State:

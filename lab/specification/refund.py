@@ -9,11 +9,10 @@ lost answer needs no step of its own: it is a crash after the request. `broken` 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from lab.specification.explore import Rules
+from lab.specification.explore import Rules, replaced, use
 
 REMEMBERED = 3
 BY_HAND = -1
@@ -21,8 +20,7 @@ RANK = {"PENDING": 0, "REFUSED": 1, "SUCCEEDED": 2, "FAILED": 3}
 """The states of a refund at its order. REFUSED is shown as FAILED, too, but Stripe has no such refund."""
 
 
-@dataclass(frozen=True)
-class Left:
+class Left(NamedTuple):
     """What was paid and is asked for, how Stripe behaves, and how often what may happen can happen."""
 
     paid: int = 2
@@ -40,9 +38,6 @@ class Left:
     person: int = 0  # Refunds by hand, opens or ends a dispute.
     returned: int = 0  # A bank returns the money: the refund fails.
     restore: int = 0  # The order is put back from a backup.
-
-
-COUNTS = ("error", "duplicate", "person", "returned", "restore")
 
 
 class Refund(NamedTuple):
@@ -111,7 +106,6 @@ class State(NamedTuple):
     workers: tuple[Worker, ...]
     keys: tuple[Key | None, ...]
     row: Row
-    counts: tuple[int, ...]
     disputed: bool
     time: int = 0
     backup: Order | None = None
@@ -128,9 +122,7 @@ Step = tuple[str, State]
 def first(left: Left) -> State:
     keys, row = (None,) * len(left.amounts), Row((Sent(),) * len(left.amounts))
     workers = tuple(Worker(of, "unrequested" if of else "waits") for of in left.messages)
-    return State(
-        left, Order(("PENDING",)), workers, keys, row, tuple(getattr(left, name) for name in COUNTS), left.disputed
-    )
+    return State(left, Order(("PENDING",)), workers, keys, row, left.disputed)
 
 
 def violation(s: State) -> str:
@@ -170,16 +162,6 @@ def pending(order: Order) -> list[int]:
 
 def is_refused(s: State, amount: int) -> bool:
     return s.disputed or amount_refunded(s) + amount > s.left.paid
-
-
-def use(s: State, what: str) -> State | None:
-    """The state after this has happened once more; None if it cannot."""
-    place = COUNTS.index(what)
-    return s._replace(counts=replaced(s.counts, place, s.counts[place] - 1)) if s.counts[place] else None
-
-
-def replaced[T](values: tuple[T, ...], place: int, value: T) -> tuple[T, ...]:
-    return (*values[:place], value, *values[place + 1 :])
 
 
 def steps(s: State, broken: Rules) -> Iterator[Step]:
@@ -251,7 +233,7 @@ def at_order(s: State, broken: Rules) -> Iterator[Step]:
         if "the total is written later" in broken:
             half = merged(s, message, broken)._replace(total=order.total, revision=order.revision)
             yield f"the {label} arrives by half", s._replace(order=half)
-    if s.counts[COUNTS.index("restore")] and s.backup is None:
+    if s.left.restore and s.backup is None:
         yield "a backup is taken", s._replace(backup=order)
     if s.backup and (after := use(s, "restore")):
         after = after._replace(order=s.backup, backup=None)

@@ -8,6 +8,8 @@ A lost answer needs no step of its own: it is a crash after the request.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from lab.specification.explore import Rules, replaced, use
+
 FRESH, REMEMBERED = 2, 3
 """Thirds of a day: how long an order, or its release, may be created (22 hours are less), and a key is remembered."""
 KEYS = 2
@@ -86,8 +88,7 @@ def violation(s: State) -> str:
 
 
 def with_intent(s: State, index: int, **changes: object) -> State:
-    changed = s.intents[index]._replace(**changes)  # type: ignore[arg-type]
-    return s._replace(intents=(*s.intents[:index], changed, *s.intents[index + 1 :]))
+    return s._replace(intents=replaced(s.intents, index, s.intents[index]._replace(**changes)))  # type: ignore[arg-type]
 
 
 def with_row(s: State, row: Row, **changes: object) -> State:
@@ -97,13 +98,7 @@ def with_row(s: State, row: Row, **changes: object) -> State:
     return s._replace(row=row, told=s.told | told)
 
 
-def use(s: State, what: str) -> State | None:
-    """The state after this has happened once more; None if it cannot."""
-    left: int = getattr(s.left, what)
-    return s._replace(left=s.left._replace(**{what: left - 1})) if left else None  # type: ignore[arg-type]
-
-
-def by_itself(s: State, broken: frozenset[str]) -> Iterator[Step]:
+def by_itself(s: State, broken: Rules) -> Iterator[Step]:
     """What happens without a worker of ours."""
     if s.time < s.left.ticks and not any(w.is_old for w in s.workers):
         aged = tuple(w if w.at in ("waits", "done") else w._replace(is_old=True) for w in s.workers)

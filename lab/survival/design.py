@@ -7,18 +7,16 @@ partial batch responses. All but ours also share `max_network_retries=2` of stri
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 
 DAY_SECONDS = 24 * 3600
-ORDERS = "Orders"
-"""The table of the order service, which every design relies on. Only `release` reads it."""
 
 Record = Mapping[str, Any]
-"""One record of the event that Lambda receives from a queue or a stream."""
+"""One record of the event that Lambda receives from a queue."""
 
 Handler = Callable[[dict[str, Any], Any], Any]
 """A Lambda function's handler: `handler(event, context)`."""
@@ -37,36 +35,25 @@ class Clients:
     """Only onecharge uses it: it changes the visibility timeout of its messages."""
 
 
-ColdStart = Callable[[Clients], Handler]
-"""The code outside the handler, run once; returns the handler."""
-
-
 @dataclass(frozen=True, eq=False)
 class Design:
-    """One way to avoid double charges. `keys` names the key attributes of its tables."""
+    """One way to avoid double charges."""
 
-    name: str
     title: str
     """The column's heading, in at most two lines."""
-    start: ColdStart
+    start: Callable[[Clients], Handler]
+    """The code outside the handler, run once; returns the handler."""
     keys: Mapping[str, tuple[str, ...]]
+    """The key attributes of its tables."""
     ttl_attribute: str = "expires_at"
     stripe_retries: int = 2
     max_receive_count: int = 5
-    fifo: bool = False
-    outbox: str | None = None
-    """The table whose stream invokes `relay` for each insert."""
-    relay: ColdStart | None = None
-    relay_retries_forever: bool = False
-    """The relay is run by a durable execution engine, which does not give up; a stream does after a day."""
     durable: bool = False
     """Lambda invokes an interrupted execution again; each delivery of a message starts another execution."""
     release: Callable[[Clients], bool] = lambda _: False
     """What an operator runs for orders that wait for a person; returns whether there was one."""
     is_declined: Callable[[Clients], bool] = lambda _: False
     """Whether the customer is told that the payment failed, and pays again."""
-    excluded_faults: Mapping[str, str] = field(default_factory=dict)
-    """Faults that cannot occur with this design's messaging, by name, and why."""
 
 
 def each_record(clients: Clients, process: Callable[[Record], None]) -> Handler:
@@ -103,13 +90,12 @@ def payment_of(order: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def put_if(
-    clients: Clients, table: str, item: Mapping[str, Any], condition: str, values: Mapping[str, Any] | None = None
-) -> bool:
-    """A conditional put. Returns whether the condition held; a duplicate is one for which it did not."""
-    given = {"ExpressionAttributeValues": values} if values else {}
+def put_if_new(clients: Clients, table: str, item: Mapping[str, Any]) -> bool:
+    """A conditional put. Returns whether no item had this key; the table's key is the item's first attribute."""
     try:
-        clients.dynamodb.put_item(TableName=table, Item=item, ConditionExpression=condition, **given)
+        clients.dynamodb.put_item(
+            TableName=table, Item=item, ConditionExpression=f"attribute_not_exists({next(iter(item))})"
+        )
     except clients.dynamodb.exceptions.ConditionalCheckFailedException:
         return False
     return True
@@ -126,8 +112,8 @@ class InvokeAgain(Exception):
 class DurableContext:
     """What Lambda's durable execution SDK gives a function: steps whose checkpointed results are not computed again.
 
-    AWS Durable Execution SDK Developer Guide, "Retry Strategies" (here its default, without jitter) and "Idempotency
-    and retries". The checkpoints are in a table, whose requests fail as the service's can.
+    AWS Durable Execution SDK Developer Guide, "Retry Strategies" (here its default, without jitter). The checkpoints
+    are in a table, whose requests fail as the service's can.
     """
 
     clients: Clients

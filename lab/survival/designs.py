@@ -1,4 +1,4 @@
-"""All designs of the table: those of published_designs.py, and ours."""
+"""The columns of the table: the designs of published_designs.py, and ours."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,22 +7,9 @@ from typing import Any
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from charge_order.app import ORDER_EVENT
-from lab.simulation.world import MAX_RECEIVE_COUNT
-from lab.survival.design import ORDERS, Clients, Design, Handler
-from lab.survival.published_designs import (
-    claim_first,
-    durable_function,
-    fifo_and_composite_key,
-    get_then_put,
-    message_id_for_a_day,
-    message_id_for_five_seconds,
-    outbox,
-    outbox_relay,
-    powertools,
-    powertools_with_stripe_key,
-    run_in_engine,
-    submit_to_engine,
-)
+from lab.simulation.service import ORDERS
+from lab.survival import published_designs as published
+from lab.survival.design import Clients, Design, Handler
 from onecharge.contract.states import PaymentState
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore
@@ -36,12 +23,12 @@ from tests.shop.builders import PAYMENTS, SHOP
 from tests.shop.tools import tools_of
 from tests.support.silent import SILENT
 
+OURS = "onecharge"
+MAX_RECEIVE_COUNT = 500
+
 
 def onecharge(clients: Clients) -> Handler:
-    """Ours, as charge_order deploys it: Consumer, charge_order, charge, PaymentStore and PaymentIntents.
-
-    docs/protocol.md; wired as in lab/simulation/service.py.
-    """
+    """Ours, as charge_order deploys it: Consumer, charge_order, charge, PaymentStore and PaymentIntents."""
     store, stripe = PaymentStore(clients.dynamodb, PAYMENTS), PaymentIntents(clients.stripe, SHOP)
     consumer = Consumer(
         model=ORDER_EVENT,
@@ -85,81 +72,31 @@ class _OnlyExceptions:
     def exception(self, *_: object, **__: object) -> None:
         self.clients.log_exception()
 
-    def info(self, *_: object, **__: object) -> None:
-        pass
-
-    warning = error = thread_safe_append_keys = thread_safe_clear_keys = info
+    info = warning = error = thread_safe_append_keys = thread_safe_clear_keys = SILENT
 
 
-# ---------------------------------------------------------------- the table
-
-_ONE_IN_FLIGHT = "a FIFO queue has one message of a group in flight at a time"
+_POWERTOOLS: dict[str, Any] = {"keys": {"IdempotencyTable": ("id",)}, "ttl_attribute": "expiration"}
 
 DESIGNS: Mapping[str, Design] = {
-    design.name: design
-    for design in (
-        Design("message-id", "message id\nkept for 24 h", message_id_for_a_day, {"ProcessedMessages": ("message_id",)}),
-        Design("get-put", "get, charge,\nput", get_then_put, {"ProcessedOrders": ("order_id",)}),
-        Design("lock-5s", "lock that\nexpires in 5 s", message_id_for_five_seconds, {"Locks": ("message_id",)}),
-        Design("claim-first", "claim first,\nStripe key", claim_first, {"Claims": ("order_id",)}),
-        Design(
-            "fifo",
-            "FIFO,\ncomposite key",
-            fifo_and_composite_key,
-            {"Payments": ("order_id", "attempt")},
-            fifo=True,
-            excluded_faults={
-                "delivered-twice-at-once": _ONE_IN_FLIGHT,
-                "delivered-again-while-slow": _ONE_IN_FLIGHT,
-            },
-        ),
-        Design(
-            "outbox",
-            "outbox,\nrelay charges",
-            outbox,
-            {"Payments": ("order_id",), "Outbox": ("order_id",)},
-            outbox="Outbox",
-            relay=outbox_relay,
-        ),
-        Design(
-            "powertools",
-            "Powertools\nidempotency",
-            powertools,
-            {"IdempotencyTable": ("id",)},
-            ttl_attribute="expiration",
-        ),
-        Design(
-            "powertools-key",
-            "Powertools,\nStripe key",
-            powertools_with_stripe_key,
-            {"IdempotencyTable": ("id",)},
-            ttl_attribute="expiration",
-        ),
-        Design(
-            "durable-function",
-            "Lambda durable\nfunction",
-            durable_function,
-            {"Checkpoints": ("execution", "step")},
-            durable=True,
-        ),
-        Design(
-            "durable-engine",
-            "durable engine,\njournaled key",
-            submit_to_engine,
-            {"Invocations": ("order_id",)},
-            outbox="Invocations",
-            relay=run_in_engine,
-            relay_retries_forever=True,
-        ),
-        Design(
-            "onecharge",
-            "onecharge",
-            onecharge,
-            {PAYMENTS: ("order_id",), ORDERS: ("order_id",)},
-            stripe_retries=STRIPE_RETRIES,
-            max_receive_count=MAX_RECEIVE_COUNT,
-            release=release,
-            is_declined=is_declined,
-        ),
-    )
+    "message-id": Design(
+        "message id\nkept for 24 h", published.message_id_for_a_day, {"ProcessedMessages": ("message_id",)}
+    ),
+    "get-put": Design("get, charge,\nput", published.get_then_put, {"ProcessedOrders": ("order_id",)}),
+    "claim-first": Design("claim first,\nStripe key", published.claim_first, {"Claims": ("order_id",)}),
+    "stripe-key": Design("Stripe key\nalone", published.stripe_key_alone, {}),
+    "powertools": Design("Powertools\nidempotency", published.powertools, **_POWERTOOLS),
+    "powertools-key": Design("Powertools,\nStripe key", published.powertools_with_stripe_key, **_POWERTOOLS),
+    "durable-function": Design(
+        "Lambda durable\nfunction", published.durable_function, {"Checkpoints": ("execution", "step")}, durable=True
+    ),
+    OURS: Design(
+        "onecharge",
+        onecharge,
+        {PAYMENTS: ("order_id",), ORDERS: ("order_id",)},
+        stripe_retries=STRIPE_RETRIES,
+        max_receive_count=MAX_RECEIVE_COUNT,
+        release=release,
+        is_declined=is_declined,
+    ),
 }
+"""By name."""

@@ -1,10 +1,4 @@
-"""One schedule: one order, one design, one fault, in the simulator with its virtual clock.
-
-    published_designs.py, designs.py   the Lambda functions, as deployed
-    messaging.py                       SQS, SNS and the outbox's stream
-    trial.py                           Lambda, the virtual clock and the operator who redrives
-    faults.py                          which fault occurs, and when
-    lab/simulation                 DynamoDB, Stripe and the random choices
+"""One schedule: one order, one design, one fault, over the simulation's DynamoDB and Stripe, on a virtual clock.
 
 Workers run in greenlets and are switched at every effect. Stripe's charges are counted at the end.
 """
@@ -24,26 +18,24 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
     IdempotencyPersistenceLayerError,
 )
 from botocore.exceptions import BotoCoreError, ClientError
-from greenlet import getcurrent, greenlet
+from greenlet import greenlet
 
 from lab.simulation.choices import Choices
+from lab.simulation.service import ORDERS
 from lab.simulation.world import VISIBILITY_SECONDS, Crash, switch_to_scheduler
-from lab.survival.design import DAY_SECONDS, ORDERS, Clients, Design, InvokeAgain
-from lab.survival.faults import Fault, FaultInjector, FaultKind
-from lab.survival.libraries import RetryingClient
-from lab.survival.messaging import TIMEOUT_SECONDS, Message, Messaging
-from onecharge.contract.events import OrderPlaced, OrderPlacedEvent
+from lab.survival.aws import Message, Queue, RetryingClient
+from lab.survival.design import DAY_SECONDS, Clients, Design, InvokeAgain
+from lab.survival.faults import STRIPE_FAULTS, Fault, FaultKind
+from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.states import OrderStatus
 from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.queues import Delivery
-from tests.shop.builders import INDEXES, T0
+from tests.shop.builders import BOUNDS, INDEXES, T0, order
 from tests.shop.dynamodb import Item, MemoryDynamoDB
 from tests.shop.stripe import ShopStripe, client_of
 
 _TTL_DELETES_WITHIN_SECONDS = 2 * DAY_SECONDS
 """DynamoDB deletes an expired item "within a few days": at a random time until then, certainly after it."""
-_LATE_EFFECTS_SECONDS = 3600
-"""The time at the end of a schedule for what Stripe executes late."""
 _REDRIVES_MAX = _ACTS_MAX = 3
 _STEPS_MAX = 20_000
 _EXPECTED = (
@@ -55,34 +47,17 @@ _EXPECTED = (
     IdempotencyPersistenceLayerError,
 )
 """Exceptions that a design may raise. Any other one is a bug in the benchmark, and ends the run."""
+RELEASED, PAID_AGAIN = "an operator looks at Stripe, and releases the order", "the customer pays again"
 
-
-AMOUNT_MINOR = 4200
-RELEASED, PAID_AGAIN = "an operator releases the order", "the customer pays again"
-
-
-_PLACED = OrderPlaced(
-    order_id=f"ord_{1:032x}",
-    attempt=1,
-    customer_id="cus_1",
-    amount_minor=AMOUNT_MINOR,
-    currency="EUR",
-    payment_method="pm_card_visa",
-    placed_at=datetime.fromtimestamp(T0, UTC),
-)
-
-
-def _body(order: OrderPlaced) -> str:
-    return OrderPlacedEvent.of(order, correlation_id="survival").model_dump_json()
-
-
+_PLACED = order()
 _ORDER, _ORDER_AFTER_DEPLOY, _PAID_AGAIN = (
-    _body(_PLACED.model_copy(update=changes)) for changes in ({}, {"customer_id": "cus_2"}, {"attempt": 2})
+    OrderPlacedEvent.of(order(**changes), correlation_id="survival").model_dump_json()
+    for changes in ({}, {"customer_id": "cus_2"}, {"attempt": 2})
 )
 _STORED = to_item(
     {
         **_PLACED.model_dump(mode="json"),
-        **{"status": OrderStatus.PENDING, "waiting_since": _PLACED.placed_at.isoformat()},
+        **{"status": OrderStatus.PENDING, "waiting_since": datetime.fromtimestamp(T0, UTC).isoformat()},
         **{"fingerprint": "f", "correlation_id": "survival"},
     }
 )
@@ -93,84 +68,49 @@ _STORED = to_item(
 class Invocation:
     """One running invocation, in an execution environment of its own."""
 
+    name: str
     message: Message
     receipt_handle: str
     event: dict[str, Any]
     started_at: int
     run: greenlet
-    number: int
-    label: str = "start"
+    sleeps_until: int
+    label: str = "its start"
     """Its next effect."""
-    sleeps_until: int = 0
-    killed_at_waking: bool = False
-    writes: int = 0
-
-
-Place = tuple[str, str, int]
-"""A line in a function: the file, the function, the line."""
-
-
-@dataclass(frozen=True)
-class Note:
-    """One line of a schedule's timeline."""
-
-    seconds: int
-    text: str
-    worker: int
-    """Its number; 0 if no worker did it."""
-    places: Sequence[Place]
-    """Where the worker stands, the innermost function first."""
-    paid_minor: int
-    """What the customer has paid by then."""
-    fault_occurred: bool
-
-
-def _places(worker: greenlet) -> Sequence[Place]:
-    frame = sys._getframe() if worker is getcurrent() else worker.gr_frame
-    places = []
-    while frame is not None:
-        places.append((frame.f_code.co_filename, frame.f_code.co_qualname, frame.f_lineno))
-        frame = frame.f_back
-    return places
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a schedule."""
-
-    charges: int
-    fault_occurred: bool
-    acts: frozenset[str]
-    """What people had to do: RELEASED, PAID_AGAIN."""
 
 
 class SurvivalWorld:
     """Everything that one schedule touches. The fault occurs at the opportunity with the number `at`, if it has one."""
 
-    def __init__(self, design: Design, fault: Fault, choices: Choices, *, at: int | None, tracing: bool) -> None:
+    def __init__(self, design: Design, fault: Fault, choices: Choices, *, at: int | None) -> None:
         self.design, self.scenario, self.choices = design, fault, choices
         self.time = T0
-        self.timeline: list[Note] | None = [] if tracing else None
-        self.injector = FaultInjector(fault, at)
-        self.messaging = Messaging(design, self.now, self._note)
+        self.timeline: list[tuple[int, str]] = []
+        """Seconds since the order was placed, and what happened then."""
+        self.opportunities, self._at = 0, at
+        """How often the fault could have occurred."""
+        self.fault_occurred = fault.title == "nothing goes wrong"
+        self._cut_off: Invocation | None = None
+        """The worker whose requests no longer reach Stripe."""
+        self.queue = Queue(design.max_receive_count, self.now, self._note)
         self.workers: list[Invocation] = []
         self.invocations = 0
         self.current: Invocation | None = None
         """None while a person acts, who meets no fault."""
         self.unexpected_error: BaseException | None = None
+        self.acts: set[str] = set()
+        """What people had to do: RELEASED, PAID_AGAIN."""
         self.dynamodb = MemoryDynamoDB(keys=design.keys, io=self, indexes=INDEXES)
         if ORDERS in design.keys:
             self.dynamodb.tables[ORDERS] = {(_PLACED.order_id,): dict(_STORED)}
         self.stripe = ShopStripe(io=self)
         self.stripe.down = fault.stripe_down_seconds > 0
         self.clients = Clients(
-            dynamodb=RetryingClient(
-                self.dynamodb, writes=lambda: self._worker.writes, retries_left=lambda: choices.happens(0.5)
-            ),
+            dynamodb=RetryingClient(self.dynamodb, lambda: choices.happens(0.5)),
             # One client for all workers, because each call without a key generates another one.
             stripe=client_of(self.stripe, retries=design.stripe_retries),
             now=self.now,
-            log_exception=self.log_exception,
+            log_exception=lambda: self._check_exception(sys.exception()),
             queue=self,
         )
 
@@ -181,24 +121,40 @@ class SurvivalWorld:
 
     def pause(self, where: str) -> None:
         """Called before and after each effect: switch to the scheduler."""
-        if self.current is None:
-            return
-        worker = self._worker
-        worker.label = where
-        if self.stripe.down and where.startswith("stripe"):
-            self.injector.occurred = True
-            self._note("stripe is down", worker)
-        switch_to_scheduler(worker.run)
+        if worker := self.current:
+            worker.label = where
+            if self.stripe.down and where.startswith("stripe"):
+                self.fault_occurred = True
+                self._note("Stripe is down", worker)
+            switch_to_scheduler(worker.run)
 
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
-        kind = self.injector.in_request(where, kinds, self._worker) if self.current else None
+        kind = self._fault_in_request(where, kinds) if self.current else None
         if kind:
-            self._note(f"{where}: {kind}", self._worker)
+            self._note(f"{where}: {kind}", self.current)
         return kind
 
+    def _fault_in_request(self, where: str, kinds: Sequence[str]) -> str | None:
+        kind = self.scenario.kind
+        if kind is FaultKind.WRITE_UNANSWERED and kind.value in kinds and where != "dynamodb GetItem":
+            return kind.value if self._occurs() else None
+        if kind in STRIPE_FAULTS and kind.value in kinds:
+            occurs = self._occurs()
+            if kind is FaultKind.CHARGE_UNANSWERED and (occurs or self._cut_off is self.current):
+                self._cut_off = self.current if occurs else None
+            return kind.value if occurs else None
+        # Stripe has this key already, so it does not matter whether the retry arrives.
+        return "drop before" if "drop before" in kinds and self._cut_off is self.current else None
+
+    def _occurs(self) -> bool:
+        """Count an opportunity; returns whether the fault occurs now."""
+        occurs = self.opportunities == self._at
+        self.opportunities += 1
+        self.fault_occurred |= occurs
+        return occurs
+
     def happens(self, what: str) -> bool:
-        happens = self.choices.happens(0.7)
-        if happens:
+        if happens := self.choices.happens(0.7):
             self._note(what)
         return happens
 
@@ -210,23 +166,15 @@ class SurvivalWorld:
         self.stripe.down = self.time - T0 < self.scenario.stripe_down_seconds
         self._delete_expired_items()
         self.stripe.time_has_passed()
-        self._note_late_charge()
 
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
-        if self.current:
-            self._worker.writes += 1
         if table == ORDERS:
-            self.messaging.publish(_ORDER)
-        if table == self.design.outbox and old is None and new is not None:
-            self.messaging.add_to_stream(new)
+            self.queue.send(_ORDER)
 
     # ------------------------------------------------------------ called by the designs
 
-    def log_exception(self) -> None:
-        self._check_exception(sys.exception())
-
     def _check_exception(self, error: BaseException | None) -> None:
-        self._note(f"{self._worker.message.id} raised {type(error).__name__}", self._worker)
+        self._note(f"raises {type(error).__name__}", self.current)
         if not isinstance(error, _EXPECTED):
             self.unexpected_error = error
         elif isinstance(error, BatchProcessingError):
@@ -237,89 +185,79 @@ class SurvivalWorld:
 
     def change_visibility(self, delivery: Delivery, seconds: int) -> None:
         self.pause("sqs ChangeMessageVisibility")
-        self.messaging.change_visibility(delivery.receipt_handle, seconds)
+        self.queue.change_visibility(delivery.receipt_handle, seconds)
 
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
         self.pause("sqs SendMessage")
-        self.messaging.dlq.append(delivery.body)
+        self.queue.dlq.append(delivery.body)
 
     # ------------------------------------------------------------ the schedule
 
-    def run(self) -> Outcome:
-        """Publish the order, run until idle, redrive the DLQ, and count the charges."""
-        self.messaging.publish(_ORDER)
+    def run(self) -> int:
+        """Publish the order, run until idle, redrive the DLQ; returns how often Stripe has charged."""
+        self.queue.send(_ORDER)
         if self.scenario.published_again_after is not None:
-            self._publish_again(*self.scenario.published_again_after)
+            first, last = self.scenario.published_again_after
+            self._run_until_idle()
+            self.pass_time(T0 + first + self.choices.pick(last - first + 1) - self.time)
+            self._publish_again("the order is published again")
         self._run_until_idle()
-        if self.scenario.restored_after:
-            self._restore_tables()
+        if times := self.scenario.restored_after:
+            self.pass_time(times[self.choices.pick(len(times))])
+            for name in self.dynamodb.tables.keys() - {ORDERS}:
+                self.dynamodb.tables[name].clear()
+            self._publish_again("the tables are restored to a time before the order, and it is published again")
             self._run_until_idle()
-        self._redrive_daily()
-        acts = frozenset(self._people_act())
-        self.pass_time(_LATE_EFFECTS_SECONDS)
-        self._note(f"{len(self.stripe.charges)} charges")
-        return Outcome(len(self.stripe.charges), self.injector.occurred, acts)
-
-    def _publish_again(self, from_seconds: int, to_seconds: int) -> None:
-        wait_seconds = from_seconds + self.choices.pick(to_seconds - from_seconds + 1)
-        if wait_seconds:
-            self._run_until_idle()
-            self.pass_time(T0 + wait_seconds - self.time)
-        self.injector.occurred = True
-        self._note("the order is published again")
-        self.messaging.publish(_ORDER)
-
-    def _restore_tables(self) -> None:
-        """Restore them to a time before the order; then the order is published again."""
-        self.pass_time(self.scenario.restored_after[self.choices.pick(len(self.scenario.restored_after))])
-        for name in self.dynamodb.tables.keys() - {ORDERS}:
-            self.dynamodb.tables[name].clear()
-        self.injector.occurred = True
-        self._note("the tables are restored to a time before the order")
-        self.messaging.publish(_ORDER)
-
-    def _redrive_daily(self) -> None:
         wait_seconds = self.scenario.redriven_after_seconds
         for _ in range(_REDRIVES_MAX):
-            if not self.messaging.dlq:
-                return
+            if not self.queue.dlq:
+                break
             self.pass_time(wait_seconds)
-            self.messaging.redrive()
+            self.queue.redrive()
             self._run_until_idle()
             wait_seconds = DAY_SECONDS
+        for act in self._people_act():
+            self.acts.add(act)
+            self._run_until_idle()
+        charges = len(self.stripe.charges)
+        self._note(f"Stripe has charged {['never', 'once', 'twice'][charges] if charges < 3 else f'{charges} times'}")
+        return charges
+
+    def _publish_again(self, what: str) -> None:
+        self.fault_occurred = True
+        self._note(what)
+        self.queue.send(_ORDER)
 
     def _people_act(self) -> Iterator[str]:
         """An operator releases what is held, and the customer pays again after a decline, if the design tells them."""
         clients = replace(self.clients, dynamodb=self.dynamodb)
         for _ in range(_ACTS_MAX):
             self.current = None
-            if self.design.release(clients):
-                act = RELEASED
-            elif self.design.is_declined(clients):
-                act = PAID_AGAIN
-                self.messaging.publish(_PAID_AGAIN)
-            else:
+            act = RELEASED if self.design.release(clients) else PAID_AGAIN if self.design.is_declined(clients) else ""
+            if not act:
                 return
             self._note(act)
+            if act is PAID_AGAIN:
+                self.queue.send(_PAID_AGAIN)
             yield act
-            self._run_until_idle()
 
     def _run_until_idle(self) -> None:
         for _ in range(_STEPS_MAX):
-            if not (self.messaging.messages or self.workers):
+            if not (self.queue.messages or self.workers):
                 return
             self._step()
             if self.unexpected_error is not None:
                 raise self.unexpected_error
-        raise AssertionError(f"{self.design.name} under {self.scenario.name} does not end")
+        raise AssertionError(f"{self.design.title!r} under {self.scenario.title!r} does not end")
 
     def _step(self) -> None:
         """Resume a worker until its next effect, or receive a message; if neither is possible, advance the clock."""
         awake = [worker for worker in self.workers if worker.sleeps_until <= self.time]
-        ready = self.messaging.ready()
+        ready = self.queue.ready()
         options = len(awake) + len(ready)
         if options == 0:
-            self.pass_time(self._next_time() - self.time)
+            times = [each.sleeps_until for each in self.workers] + [each.visible_at for each in self.queue.messages]
+            self.pass_time(min(time for time in times if time > self.time) - self.time)
             return
         chosen = self.choices.pick(options) if options > 1 else 0
         if chosen < len(awake):
@@ -327,36 +265,21 @@ class SurvivalWorld:
         else:
             self._receive(ready[chosen - len(awake)])
 
-    def _next_time(self) -> int:
-        times = [worker.sleeps_until for worker in self.workers]
-        times += [message.visible_at for message in self.messaging.messages]
-        return min(time for time in times if time > self.time)
-
     # ------------------------------------------------------------ Lambda
 
     def _receive(self, message: Message) -> None:
-        if not self.messaging.receive(message):
+        if (receipt_handle := self.queue.receive(message)) is None:
             return
-        twice = self.scenario.kind is FaultKind.DELIVERED_TWICE and self._is_from_standard_queue(message)
-        if twice and self.injector.occurs():
-            message.is_second_copy = True
-            message.receives += 1
-            self._start(message)
-        self._start(message)
-        message.is_second_copy = False
+        self._invoke(message, receipt_handle)
+        if self.scenario.kind is FaultKind.DELIVERED_TWICE and self._occurs():
+            self._invoke(message, self.queue.receive_copy(message))
 
-    def _start(self, message: Message) -> None:
-        receipt_handle = self.messaging.new_receipt_handle(message)
-        self._note(f"{message.id} is received, {message.receives}.")
-        self._invoke(message, receipt_handle, {"Records": [message.as_record(receipt_handle)]})
-
-    def _invoke(self, message: Message, receipt_handle: str, event: dict[str, Any], after_seconds: int = 0) -> None:
+    def _invoke(self, message: Message, receipt_handle: str, event: Any = None, after_seconds: int = 0) -> None:
         """Invoke the function; a durable one again with the same event, if its execution was interrupted."""
-        start = self.design.start if message.image is None else self.design.relay
-        assert start is not None
-        handler = start(self.clients)
+        event = event or {"Records": [message.as_record(receipt_handle)]}
+        handler = self.design.start(self.clients)
         starts_at = self.time + after_seconds
-        ends_at = starts_at + TIMEOUT_SECONDS
+        ends_at = starts_at + BOUNDS.function_timeout_seconds
         context = SimpleNamespace(
             get_remaining_time_in_millis=lambda: max(0, ends_at - self.time) * 1000, execution=receipt_handle
         )
@@ -373,84 +296,59 @@ class SurvivalWorld:
             return not (result or {}).get("batchItemFailures")
 
         self.invocations += 1
-        run = greenlet(invoke)
+        name = f"worker {self.invocations}"
         self.workers.append(
-            Invocation(message, receipt_handle, event, starts_at, run, self.invocations, sleeps_until=starts_at)
+            Invocation(name, message, receipt_handle, event, starts_at, greenlet(invoke), sleeps_until=starts_at)
         )
 
     def _resume(self, worker: Invocation) -> None:
-        if worker.killed_at_waking:
-            self._end(worker, "is killed at its timeout")
-            return
         if self._fault_before_effect(worker):
             return
         self.current = worker
         done = worker.run.switch()
         if not worker.run.dead:
-            self._note(f"{worker.message.id} at {worker.label}", worker)
+            self._note(worker.label, worker)
             return
         self.workers.remove(worker)
-        self._note(f"{worker.message.id} {'done' if done else 'not done'}", worker)
+        self._note(f"ends, {worker.message.id} is {'handled' if done else 'not handled'}", worker)
         is_valid = worker.receipt_handle in worker.message.receipt_handles
-        if done and is_valid and worker.message in self.messaging.messages:
-            self._delete_message(worker)
-
-    def _delete_message(self, worker: Invocation) -> None:
-        if self.scenario.kind is FaultKind.DELIVERED_AGAIN and self.injector.occurs():
-            self._note(f"{worker.message.id} is not deleted", worker)
-            # A standard queue may redeliver at any time, a FIFO queue only after the visibility timeout.
-            seconds = (1, 20, VISIBILITY_SECONDS)[self.choices.pick(3)]
-            worker.message.visible_at = worker.started_at + (VISIBILITY_SECONDS if self.design.fifo else seconds)
-            return
-        self.messaging.messages.remove(worker.message)
+        if done and is_valid and worker.message in self.queue.messages:
+            if self.scenario.kind is FaultKind.DELIVERED_AGAIN and self._occurs():
+                self._note(f"{worker.message.id} is not deleted", worker)
+                seconds = (1, 20, VISIBILITY_SECONDS)[self.choices.pick(3)]
+                worker.message.visible_at = worker.started_at + seconds
+            else:
+                self.queue.messages.remove(worker.message)
 
     # ------------------------------------------------------------ faults of workers and tables
 
     def _fault_before_effect(self, worker: Invocation) -> bool:
         """Whether a fault stops or pauses the worker before its next effect."""
-        match self.scenario.kind:
-            case FaultKind.CRASH if self.injector.occurs():
-                self._end(worker, "crashes")
-                self._after_crash(worker.message)
-                return True
-            case FaultKind.TIMEOUT if self.injector.occurs():
-                worker.sleeps_until, worker.killed_at_waking = worker.started_at + TIMEOUT_SECONDS, True
-            case FaultKind.PAUSE if self.injector.occurs():
-                # Until its message is redelivered, or two minutes longer.
-                seconds = (VISIBILITY_SECONDS, VISIBILITY_SECONDS + 120)[self.choices.pick(2)]
-                worker.sleeps_until = worker.started_at + seconds
-            case FaultKind.DELIVERED_WHILE_SLOW if (
-                self._is_from_standard_queue(worker.message) and self.injector.occurs()
-            ):
-                worker.sleeps_until = self.time + 10 + self.choices.pick(16)
-                worker.message.visible_at, worker.message.is_second_copy = self.time + 6, True
-            case _:
-                return False
-        self._note(f"{worker.message.id} pauses at {worker.label}", worker)
-        return True
+        if self.scenario.kind is FaultKind.CRASH and self._occurs():
+            self._crash(worker)
+            return True
+        if self.scenario.kind is FaultKind.PAUSE and self._occurs():
+            # Until its message is redelivered, or two minutes longer.
+            seconds = (VISIBILITY_SECONDS, VISIBILITY_SECONDS + 120)[self.choices.pick(2)]
+            worker.sleeps_until = worker.started_at + seconds
+            self._note(f"pauses at {worker.label}", worker)
+            return True
+        return False
 
-    def _is_from_standard_queue(self, message: Message) -> bool:
-        return message.image is None and not self.design.fifo
-
-    def _after_crash(self, message: Message) -> None:
-        if message.image is not None:
-            return
-        if self.scenario.crashed_to_dlq:
-            self.messaging.move_to_dlq(message)
-        if self.scenario.redelivery_differs:
-            self._note("a deploy changes the metadata")
-            message.body = _ORDER_AFTER_DEPLOY
-
-    def _end(self, worker: Invocation, how: str) -> None:
-        self._note(f"{worker.message.id} {how} at {worker.label}", worker)
+    def _crash(self, worker: Invocation) -> None:
+        self._note(f"crashes at {worker.label}", worker)
         self.workers.remove(worker)
         self.current = worker
         with suppress(Crash):
             if worker.run:
                 worker.run.throw(Crash)
-        self._note_late_charge()
-        if self.design.durable and not self.scenario.crashed_to_dlq:
+        if self.scenario.crashed_to_dlq:
+            self.queue.move_to_dlq(worker.message)
+        elif self.design.durable:
             self._invoke(worker.message, worker.receipt_handle, worker.event)
+        if self.scenario.redelivery_differs:
+            self._note("a deploy changes the metadata")
+            worker.message.body = _ORDER_AFTER_DEPLOY
 
     def _delete_expired_items(self) -> None:
         for table in self.dynamodb.tables.values():
@@ -463,22 +361,5 @@ class SurvivalWorld:
                     self._note("an expired item is deleted")
                     del table[key]
 
-    # ------------------------------------------------------------ helpers
-
-    @property
-    def _worker(self) -> Invocation:
-        assert self.current is not None
-        return self.current
-
     def _note(self, text: str, worker: Invocation | None = None) -> None:
-        if self.timeline is None:
-            return
-        number, places = (worker.number, _places(worker.run)) if worker else (0, ())
-        self.timeline.append(Note(self.time - T0, text, number, places, self._paid_minor(), self.injector.occurred))
-
-    def _note_late_charge(self) -> None:
-        if self.timeline and self._paid_minor() > self.timeline[-1].paid_minor:
-            self._note("stripe charges all the same")
-
-    def _paid_minor(self) -> int:
-        return sum(intent.amount for intent in self.stripe.charges)
+        self.timeline.append((self.time - T0, f"{worker.name} {text}" if worker else text))
