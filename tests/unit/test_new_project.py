@@ -15,7 +15,8 @@ PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 
 def run(folder: Path, *command: str) -> str:
-    environment = os.environ | {"AWS_DEFAULT_REGION": "us-east-1", "SAM_CLI_TELEMETRY": "0"}
+    wheels = os.pathsep.join(map(str, folder.glob("vendor/*.whl")))  # Python imports from a wheel as it is.
+    environment = os.environ | {"AWS_DEFAULT_REGION": "us-east-1", "SAM_CLI_TELEMETRY": "0", "PYTHONPATH": wheels}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
     return done.stdout
