@@ -74,9 +74,6 @@ def _obstacles(facts: Facts) -> Iterator[Finding]:
         yield broken("there is a payment, and no order", "restore the Orders table: docs/runbook.md#restore-a-table")
     elif facts.order is None:
         yield broken("neither the tables nor Stripe know this order", "check the id, --stack and AWS_REGION")
-    for letter in facts.dead_letters:
-        says = f"{letter.dlq} has a message of it: {letter.event_type or 'no event'}: {letter.reason}"
-        yield broken(says, f"once the cause is gone: {facts.ops} dlq redrive --message-id {letter.message_id} --yes")
     if failure := facts.stripe.failure:
         says = f"Stripe does not show it: {failure.kind}" + (f": {failure.message}" if failure.message else "")
         then, fix = "whatever waits is tried again", "store the right key in the stack's Stripe secret"

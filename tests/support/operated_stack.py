@@ -88,13 +88,11 @@ class OperatedStack:
         parameters = {"StripeApiBase": stripe_base, "RequiresActionSeconds": "43200"}
         described = [{"ParameterKey": name, "ParameterValue": value} for name, value in parameters.items()]
         outputs = [{"OutputKey": "ShopId", "OutputValue": SHOP}]
-        self.mappings: list[dict[str, Any]] = []
         self.log: list[dict[str, Any]] = []
         """The functions' log, as events of CloudWatch."""
         self.sns = FakeSns()
         self.answers: dict[str, Any] = {
             "cloudformation": Answers([{"Stacks": [{"Parameters": described, "Outputs": outputs}]}]),
-            "lambda": Answers([{"EventSourceMappings": self.mappings}]),
             "logs": Answers([{"events": self.log}]),
             "sns": self.sns,
             "dynamodb": self.dynamodb,

@@ -38,7 +38,7 @@ def test_a_paid_order_by_any_of_its_names(operated: OperatedStack) -> None:
         assert [each["says"] for each in document["findings"]] == ["the order is PAID: nothing is left to do"]
     states = {each["where"]: each["state"] for each in document["states"]}
     assert states == {"orders": "PAID", "payments": "SUCCEEDED", own: "succeeded"}
-    for what in ("placed: 25.00 EUR", "attempt 1 was claimed", "was created", "CHARGED", "attempt 1 became SUCCEEDED"):
+    for what in ("25.00 EUR, placed at", "attempt 1", "was created", "CHARGED"):
         assert what in text
 
 
@@ -66,7 +66,6 @@ def test_a_command_can_be_typed_as_it_is_printed(operated: OperatedStack, monkey
         assert [finding["fix"], listed["fix"]] == [f"{command} release {ORDER_ID} --yes"] * 2
         assert status == 1
         monkeypatch.setattr(type(operated.stack), "is_local", False)  # As a deployed stack.
-        monkeypatch.setattr(facts, "DLQS", {"PaymentsDlq": None})  # Each is polled for a second.
 
 
 def test_an_item_that_breaks_its_schema_is_named(operated: OperatedStack) -> None:
@@ -76,36 +75,18 @@ def test_an_item_that_breaks_its_schema_is_named(operated: OperatedStack) -> Non
     assert ("schema" in says, "currency" in says, "XXX" in says) == (True, True, False)
 
 
-def test_a_message_in_a_dlq_is_seen_and_stays(operated: OperatedStack) -> None:
-    """With its reason; visible again afterwards; also one that is not an event; other orders' are not shown."""
-    operated.place(order_id=ORDER_ID)
-    operated.send("PaymentsDlq", f"no JSON, {ORDER_ID}", reason="data.currency: unknown")
-    operated.send("PaymentsDlq", json.dumps([ORDER_ID]))
-    operated.send("PaymentsDlq", json.dumps({"subject": "ord_other"}))
-    for _ in range(2):
-        assert ["PaymentsDlq" in each for each in sentences(operated)] == [True, True, False]
-    assert "data.currency: unknown" in operated.ops("explain", ORDER_ID)[2]
-    assert len(operated.messages("PaymentsDlq")) == 3
-
-
 @pytest.mark.parametrize(
     ("limit", "says"),
-    [
-        ("MESSAGES_MAX", "more messages than were read"),
-        ("LISTED_MAX", "more PaymentIntents of the order's first day"),
-        ("LOG_SECONDS", "log was not read to its end"),
-    ],
+    [("LISTED_MAX", "more PaymentIntents of the order's first day"), ("LOG_SECONDS", "log was not read to its end")],
 )
 def test_what_was_not_read_is_reported(
     operated: OperatedStack, monkeypatch: pytest.MonkeyPatch, limit: str, says: str
 ) -> None:
     """Something of this order may be in it."""
     operated.place(order_id=ORDER_ID, status="PAID")
-    for _ in range(2):
-        operated.send("OrderUpdatesDlq", "x")
-        operated.intent("ord_" + "c" * 32)
+    operated.intent("ord_" + "c" * 32)
     assert says not in operated.ops("explain", ORDER_ID)[2]
-    monkeypatch.setattr(facts, limit, -1 if limit == "LOG_SECONDS" else 1)
+    monkeypatch.setattr(facts, limit, -1 if limit == "LOG_SECONDS" else 0)
     assert says in operated.ops("explain", ORDER_ID)[2]
 
 
@@ -121,7 +102,7 @@ def test_the_log_lines_are_in_the_timeline(operated: OperatedStack) -> None:
         operated.log.append({"timestamp": (time.time() - number) * 1000, "message": line})
     told = [each["what"] for each in operated.ops("explain", ORDER_ID)[1]["what_happened"]]
     expected = ["stripe request: POST /v1/payment_intents: status none", "payment not finished: why NO_ANSWER"]
-    assert [each for each in told if not each.startswith("placed")] == expected
+    assert told == expected
 
 
 def test_a_refused_key_does_not_stop_the_rest(operated: OperatedStack) -> None:
@@ -208,9 +189,7 @@ def test_what_waits_is_listed_the_oldest_first(operated: OperatedStack) -> None:
         (alone, "payment PENDING", "there is a payment, and no order"),
         (young, "order PENDING", "a worker has the row"),
     ]
-    assert (status, "3 h" in text) == (1, True)
-    limited = operated.ops("pending", "--limit", "1")[1]
-    assert (limited["total"], [each["order_id"] for each in limited["pending"]]) == (4, [old])
+    assert (status, "3:00:" in text) == (1, True)
 
 
 def test_each_order_of_an_alarm_is_listed_once_the_newest_first(operated: OperatedStack) -> None:
