@@ -70,11 +70,8 @@ def test_list_shows_each_message_and_deletes_nothing(operated: OperatedStack) ->
 @pytest.mark.parametrize(
     ("event", "shown"),
     [
-        ({"data": {"order_id": ORDER_ID}}, ORDER_ID),
-        ({"subject": ORDER_ID}, ORDER_ID),
         ({"data": {"order_id": "ord_1"}, "subject": ORDER_ID}, ORDER_ID),
         ({"data": {"order_id": f"{ORDER_ID} --yes"}}, ORDER_ID),
-        ({"data": {"order_id": f"x{ORDER_ID}"}}, None),
         ({"data": {"order_id": f"{ORDER_ID}0"}}, None),
         ({"data": {"order_id": "visit evil.example"}, "subject": "sk_live_1"}, None),
     ],

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import stripe
 
 from ops import facts
 from ops.errors import Problem
@@ -68,13 +67,6 @@ def test_a_command_can_be_typed_as_it_is_printed(operated: OperatedStack, monkey
         monkeypatch.setattr(type(operated.stack), "is_local", False)  # As a deployed stack.
 
 
-def test_an_item_that_breaks_its_schema_is_named(operated: OperatedStack) -> None:
-    """The field and the rule, without the value."""
-    operated.set_order(operated.place(order_id=ORDER_ID).order_id, currency="XXX")
-    [says] = sentences(operated)
-    assert ("schema" in says, "currency" in says, "XXX" in says) == (True, True, False)
-
-
 @pytest.mark.parametrize(
     ("limit", "says"),
     [("LISTED_MAX", "more PaymentIntents of the order's first day"), ("LOG_SECONDS", "log was not read to its end")],
@@ -106,27 +98,16 @@ def test_the_log_lines_are_in_the_timeline(operated: OperatedStack) -> None:
 
 
 def test_a_refused_key_does_not_stop_the_rest(operated: OperatedStack) -> None:
-    """Stripe is one of the facts."""
+    """Stripe is one of the facts. What breaks the order's schema is named, without the value."""
     operated.place(order_id=ORDER_ID)
     operated.claim(ORDER_ID)
     operated.standin.assign_api_key(API_KEY, None)
     found = sentences(operated)
     assert ("Stripe does not show it" in found[0], "a worker has the row" in found[1]) == (True, True)
     assert API_KEY not in operated.ops("explain", ORDER_ID)[2]
-
-
-def test_a_stripe_that_does_not_answer_is_asked_once(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A retry would double the wait of a person, who can run it again."""
-    put_paid(operated)
-    asked = list[str]()
-
-    def no_answer(self: Any, method: str, url: str, *_: Any) -> None:
-        asked.append(url)
-        raise stripe.APIConnectionError("timed out", should_retry=True)
-
-    monkeypatch.setattr(stripe.RequestsClient, "request", no_answer)
-    assert "Stripe does not show it" in sentences(operated)[0]
-    assert len(asked) == 1
+    operated.set_order(ORDER_ID, currency="XXX")
+    [says] = [each for each in sentences(operated) if "schema" in each]
+    assert ("currency" in says, "XXX" in says) == (True, False)
 
 
 def test_charges_disputes_and_cancellations_are_in_the_timeline(operated: OperatedStack) -> None:

@@ -13,7 +13,6 @@ import stripe
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.refund_rules import UNANSWERED_SECONDS, Sent
 from onecharge.payments.rows import Dispute, Payment
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from ops.facts import Facts, IntentFacts, StripeFacts
@@ -94,14 +93,12 @@ def made(status: str, amount: int = 500, refund_id: str = REFUND_ID, **changes: 
     return stripe.Refund.construct_from({**object_, "metadata": {"refund_id": refund_id}}, None)
 
 
-def refunded(asked: StoredRefund, *refunds: Any, sent: Sent | None = None, **of_intent: Any) -> Facts:
+def refunded(asked: StoredRefund, *refunds: Any, **of_intent: Any) -> Facts:
     shown = intent("succeeded", refunds=refunds, **of_intent)
-    known: dict[str, Any] = {"amount_refunded_minor": shown.intent.amount_refunded_minor}
-    marks = {"refunds_sent": {REFUND_ID: sent} if sent else {}}
-    return paid(shown, of_row=known | marks, refunds=[asked])
+    known = {"amount_refunded_minor": shown.intent.amount_refunded_minor}
+    return paid(shown, of_row=known, refunds=[asked])
 
 
-REFUSED = Sent((NOW - UNANSWERED_SECONDS,), "charge_disputed")
 RETURNED = refund("FAILED", stripe_refund_id="re_1", failure_code="expired_or_canceled_card")
 
 CASES: list[tuple[Facts, Severity, str, str]] = [
@@ -112,15 +109,13 @@ CASES: list[tuple[Facts, Severity, str, str]] = [
     (case(Status.PENDING, None, age=5), WAITS, "no worker has taken attempt 1", "republish"),
     (case(Status.PENDING, S.DECLINED, OPEN, of_order={"attempt": 2}), WAITS, "has taken attempt 2", "republish"),
     (pending(OPEN, of_row=LEASED), WAITS, "a worker has the row", "it finishes"),
-    (pending(OPEN, of_row=LEASED | {"lease_expires_at": NOW}), WAITS, "confirms it", "again"),
+    (pending(OPEN, of_row=LEASED | {"lease_expires_at": NOW}), WAITS, "continues", "again"),
     (pending(of_row=NO_ID), WAITS, "creates its PaymentIntent", "again"),
     (pending(stripe=unasked), WAITS, "delivery continues", "again"),
-    (pending(OPEN, stripe_message="429"), WAITS, "confirms it (Stripe said: 429)", "delivered again"),
-    (pending(intent("processing")), WAITS, "waits: Stripe is processing it", "again"),
-    (pending(intent("canceled")), WAITS, "makes the row CANCELED", "again"),
-    (case(Status.CANCELING, S.PENDING, OPEN, of_row={"cancel_requested_at": NOW}), WAITS, "cancels it", "again"),
+    (pending(OPEN, stripe_message="429"), WAITS, "continues (Stripe said: 429)", "delivered again"),
+    (case(Status.CANCELING, S.PENDING, OPEN, of_row={"cancel_requested_at": NOW}), WAITS, "continues", "again"),
     (pending(OPEN, age=DAY + 1), BROKEN, "more than a day", "look for errors"),
-    (case(Status.PAYMENT_DECLINED, S.PENDING, OPEN), BROKEN, "confirms it", f"publish {ORDER_ID} --yes"),
+    (case(Status.PAYMENT_DECLINED, S.PENDING, OPEN), BROKEN, "continues", f"publish {ORDER_ID} --yes"),
     (pending(age=23 * HOUR, of_row=NO_ID), BROKEN, "held: ", f"-m ops release {ORDER_ID} --yes"),
     (pending(age=50 * HOUR, of_row=NO_ID | {"released_at": NOW - 23 * HOUR}), BROKEN, "held: ", "release"),
     (authenticating(AUTHENTICATES), WAITS, "the customer has to authenticate", "reconcile cancels it"),
@@ -161,13 +156,10 @@ CASES: list[tuple[Facts, Severity, str, str]] = [
     (case(None, None), BROKEN, "neither", "check the id"),
     (pending(stripe=unanswered), WAITS, "Stripe does not show it", "tried again"),
     (pending(stripe=StripeFacts(failure=Failure(ResponseKind.ACCOUNT))), BROKEN, "does not show it", "the right key"),
-    # Refunds, by what their worker would decide.
+    # Refunds.
     (refunded(refund("SUCCEEDED"), made("succeeded"), amount_refunded_minor=500), FINE, "the order is PAID", ""),
-    (refunded(refund("PENDING")), WAITS, "the next delivery sends it", "never pay it in another way"),
+    (refunded(refund("PENDING")), WAITS, "it waits for the payment service", "never pay it in another way"),
     (refunded(refund("PENDING"), made("succeeded"), amount_refunded_minor=500), WAITS, "as succeeded", "by itself"),
-    (refunded(refund("PENDING"), amount_refunded_minor=500), WAITS, "shows less", "by itself"),
-    (refunded(refund("PENDING"), sent=REFUSED._replace(open=(NOW - 1,))), WAITS, "has not answered", "by itself"),
-    (refunded(refund("PENDING"), sent=REFUSED), WAITS, "refused it (charge_disputed)", "by itself"),
     (refunded(refund("PENDING", DAY + 1)), BROKEN, "more than a day", "never pay it in another way"),
     (paid(stripe=unasked, refunds=[refund("PENDING")]), WAITS, "waits", ""),
     (
