@@ -98,6 +98,7 @@ def refund_of_another_currency(shop: OperatedStack, order_id: str) -> None:
     refund_unknown_here(shop, order_id)
 
 
+@pytest.mark.parametrize("days_ago", [0, 7])
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -122,10 +123,10 @@ def refund_of_another_currency(shop: OperatedStack, order_id: str) -> None:
     ids=lambda given: getattr(given, "__name__", None),
 )
 def test_whatever_is_tampered_with_is_found(
-    operated: OperatedStack, change: Callable[[OperatedStack, str], None], why: str
+    operated: OperatedStack, change: Callable[[OperatedStack, str], None], why: str, days_ago: int
 ) -> None:
-    """Of a charge of a week ago, whose row and order say it was made now: midnight is no difference."""
-    with operated.hours_ago(24 * 7):
+    """Of a charge of today, or of a week ago whose row and order say it was made now: midnight is no difference."""
+    with operated.hours_ago(24 * days_ago):
         order_id = operated.pay().order_id
     now = datetime.now(UTC)
     operated.set_payment(order_id, finalized_at=int(now.timestamp()))
@@ -135,6 +136,15 @@ def test_whatever_is_tampered_with_is_found(
     differences = audited(operated)["differences"]
     assert [each for each in differences if why in each["why"]] != [], differences
     assert {each["next"] for each in differences} == {f".venv/bin/python -m ops explain {order_id}"}
+
+
+def test_a_dispute_of_a_later_day_is_compared(operated: OperatedStack) -> None:
+    """Of the audited day there is the charge alone."""
+    with operated.hours_ago(24):
+        order_id = operated.pay().order_id
+    assert operated.ops("audit", "yesterday")[0] == 0
+    dispute(operated, order_id)
+    assert operated.ops("audit", "yesterday")[0] == 1
 
 
 def test_the_days_are_named(operated: OperatedStack) -> None:
