@@ -135,8 +135,24 @@ class Audit:
         return is_paid and charged == in_row == in_order
 
     def _differences(self, order_id: str) -> Iterator[dict[str, Any]]:
-        intent_ids = {str(each.payment_intent) for each in self.charges[order_id].values() if each.payment_intent}
-        facts = gather(self.stack, order_id, intent_ids=intent_ids)
-        for each in find(facts):
-            if each.severity is not Severity.FINE:
-                yield {"order_id": order_id, "why": each.says, "next": f"{self.stack.command} explain {order_id}"}
+        charges, explain = self.charges[order_id].values(), f"{self.stack.command} explain {order_id}"
+        for each in charges:
+            if each.payment_intent is None:
+                yield {
+                    "order_id": order_id,
+                    "why": f"{each.id} was made by hand, and names this order",
+                    "next": explain,
+                }
+        intent_ids = {str(each.payment_intent) for each in charges if each.payment_intent}
+        try:
+            found = find(gather(self.stack, order_id, intent_ids=intent_ids))
+        except ValueError as unreadable:  # The other orders are compared all the same.
+            yield {
+                "order_id": order_id,
+                "why": f"an item of it cannot be read: {type(unreadable).__name__}",
+                "next": "",
+            }
+            return
+        for finding in found:
+            if finding.severity is not Severity.FINE:
+                yield {"order_id": order_id, "why": finding.says, "next": explain}

@@ -70,7 +70,9 @@ class Stack:
 
     @cached_property
     def dynamodb(self) -> Any:
-        return self.client("dynamodb")
+        client = self.client("dynamodb")
+        _ = client.exceptions  # Made at their first use, without a lock: not by two threads at a time.
+        return client
 
     @cached_property
     def sqs(self) -> Any:

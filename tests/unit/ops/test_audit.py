@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -145,6 +146,24 @@ def test_a_dispute_of_a_later_day_is_compared(operated: OperatedStack) -> None:
     assert operated.ops("audit", "yesterday")[0] == 0
     dispute(operated, order_id)
     assert operated.ops("audit", "yesterday")[0] == 1
+
+
+def test_an_item_that_cannot_be_read_hides_no_other_difference(operated: OperatedStack) -> None:
+    """It is one itself."""
+    broken, twice = operated.pay().order_id, operated.pay().order_id
+    put_refund(operated, broken, requested_at=datetime.now(UTC).isoformat(), amount_minor=0)
+    charge_again(operated, twice)
+    found = {each["order_id"]: each["why"] for each in audited(operated)["differences"]}
+    assert found.keys() == {broken, twice}
+    assert "cannot be read" in found[broken]
+
+
+def test_a_charge_that_was_made_by_hand_is_found(operated: OperatedStack) -> None:
+    """It has no PaymentIntent, and names an order."""
+    order_id = operated.pay().order_id
+    compared = Audit(operated.stack, datetime.now(UTC) - DAY, datetime.now(UTC) + DAY)
+    compared.charges[order_id]["ch_1"] = SimpleNamespace(id="ch_1", payment_intent=None)
+    assert "made by hand" in next(compared._differences(order_id))["why"]
 
 
 def test_the_days_are_named(operated: OperatedStack) -> None:
