@@ -28,7 +28,6 @@ class ChargeOrderParts(PaymentParts):
             queue=Queue(lambda: self.sqs, self.environment["PAYMENTS_QUEUE_URL"], self.environment["PAYMENTS_DLQ_URL"]),
             logger=self.logger,
             count=self.counts,
-            record_seconds=self.bounds.record_seconds,
         )
 
 

@@ -24,7 +24,6 @@ class RefundChargeParts(SyncParts):
             queue=Queue(lambda: self.sqs, self.environment["REFUNDS_QUEUE_URL"], self.environment["REFUNDS_DLQ_URL"]),
             logger=self.logger,
             count=self.counts,
-            record_seconds=self.bounds.record_seconds,
         )
 
 

@@ -78,8 +78,7 @@ PAYMENT_EVENT_TYPES: Mapping[PaymentState, PaymentEventType] = {
 
 
 READ_FROM_JSON = ConfigDict(cache_strings="keys")
-"""pydantic keeps the texts that it has read lately. Our values are ids, which come once: only the names of fields are
-kept (pydantic documentation, "Configuration", `cache_strings`)."""
+"""Of the texts that it has read, pydantic caches only the names of fields: our values are ids, which come once."""
 
 
 class Contract(BaseModel):
@@ -161,7 +160,7 @@ class CloudEvent[Data: OrderFact](Contract):
     @property
     def log_fields(self) -> dict[str, Any]:
         """The fields of a log line about it."""
-        return {"order_id": self.subject, "attempt": self.data.attempt, "correlation_id": self.correlationid}
+        return {"order_id": self.data.order_id, "attempt": self.data.attempt, "correlation_id": self.correlationid}
 
     @property
     def message_group(self) -> str:
@@ -190,15 +189,9 @@ def milliseconds(time: datetime) -> int:
 
 
 class OrderServiceEvent[Data: OrderFact](CloudEvent[Data]):
-    """An event of the order service: a request to the payment service. Its subject is the order."""
+    """An event of the order service: a request to the payment service."""
 
     source: str = Field(default=ORDER_SERVICE, min_length=1, max_length=255)
-
-    @model_validator(mode="after")
-    def _subject_is_the_order(self) -> Self:
-        if self.subject != self.data.order_id:
-            raise ValueError("subject is not the order that the data is about")
-        return self
 
 
 class AttemptEvent(OrderServiceEvent[OrderPlaced]):

@@ -46,7 +46,7 @@ class TimeBounds:
 
     @property
     def record_seconds(self) -> int:
-        """How long one record takes at most: with less time left it is returned to the queue unprocessed."""
+        """How long one record takes at most."""
         return self.function_timeout_seconds - _START_SECONDS
 
     @property
