@@ -8,7 +8,6 @@ The secret is retrieved for each request, and never stored or logged (Stripe API
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Self
 
 from aws_lambda_powertools import Logger
 from pydantic import Field
@@ -16,7 +15,6 @@ from pydantic import Field
 from onecharge.contract.events import OrderId
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.runtime.http_api import HttpApi, JsonResponse, ResponseModel, order_not_found, respond, try_again
 
@@ -33,12 +31,6 @@ class PaymentView(ResponseModel):
         description="The PaymentIntent's status while the order is REQUIRES_ACTION, else null. `succeeded` and "
         "`processing`: the bank has confirmed the payment, and the order becomes PAID when Stripe's event arrives.",
     )
-
-    @classmethod
-    def of(cls, order_id: str, intent: StripeIntent | None) -> Self:
-        """None: the payment does not require action."""
-        secret = intent.client_secret if intent and intent.status == "requires_action" else None
-        return cls(order_id=order_id, client_secret=secret, stripe_status=intent.status if intent else None)
 
 
 def payment_api(
@@ -63,6 +55,8 @@ def payment_api(
                 logger.warning("client secret unknown: Stripe did not answer", extra=why)
                 raise try_again("Stripe does not answer. Retry shortly.")
             intent = response.intent
-        return respond(HTTPStatus.OK, PaymentView.of(order_id, intent), payment.correlation_id)
+        secret = intent.client_secret if intent and intent.status == "requires_action" else None
+        shown = PaymentView(order_id=order_id, client_secret=secret, stripe_status=intent.status if intent else None)
+        return respond(HTTPStatus.OK, shown, payment.correlation_id)
 
     return app

@@ -45,10 +45,8 @@ def update_order(
         count(f"Order.{transition.status}")
         logger.info("order updated", extra=fields)
     elif not has_other_money and _write_facts(orders, outcome):
-        count("OrderFactsUpdated")
         logger.info("refunds and dispute of the order updated", extra=fields)
     else:
-        count("OrderUpdateIgnored")
         logger.info("order update ignored: stale or duplicate", extra=fields)
     if unmoved and (why := _alarm_of(unmoved, event)):
         count(Alarm(Cause.MONEY_DIFFERS))
