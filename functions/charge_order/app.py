@@ -10,8 +10,7 @@ from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, ev
 from onecharge.payments.deliveries import OrderEvent, handle
 from onecharge.payments.parts import PaymentParts
 from onecharge.runtime.consumer import BatchResponse, Consumer
-from onecharge.runtime.functions import Context, lambda_handler
-from onecharge.runtime.parts import part
+from onecharge.runtime.parts import Context, lambda_handler, part
 from onecharge.runtime.queues import Queue
 
 ORDER_EVENT = event_adapter(OrderPlacedEvent, CancelRequestedEvent)

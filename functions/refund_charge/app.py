@@ -9,8 +9,7 @@ from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.payments.parts import SyncParts
 from onecharge.payments.refund import refund
 from onecharge.runtime.consumer import BatchResponse, Consumer
-from onecharge.runtime.functions import Context, lambda_handler
-from onecharge.runtime.parts import part
+from onecharge.runtime.parts import Context, lambda_handler, part
 from onecharge.runtime.queues import Queue
 
 

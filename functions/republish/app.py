@@ -6,9 +6,8 @@ from typing import Any
 from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.runtime.aws import BATCH_SIZE
 from onecharge.runtime.checkpoints import CheckpointStore
-from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parallel import Threads
-from onecharge.runtime.parts import Parts, part
+from onecharge.runtime.parts import Context, Parts, lambda_handler, part
 from onecharge.runtime.topics import Topic
 from republish.republish import Republisher, waiting_orders, waiting_refunds
 

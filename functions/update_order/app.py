@@ -13,8 +13,7 @@ from onecharge.contract.refunds import RefundOutcomeEvent
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.consumer import BatchResponse, Consumer, Disposition
-from onecharge.runtime.functions import Context, lambda_handler
-from onecharge.runtime.parts import Parts, part
+from onecharge.runtime.parts import Context, Parts, lambda_handler, part
 from onecharge.runtime.queues import Queue
 from update_order.orders import update_order
 from update_order.refunds import update_refund

@@ -13,9 +13,8 @@ import stripe
 
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.payments.charge_rules import StripeIntent
-from onecharge.payments.payment_intents import metadata_of, read_intent
+from onecharge.payments.payment_intents import metadata_of, read_intent, read_refund
 from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.refunds_at_stripe import read_refund
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 
 if TYPE_CHECKING:
