@@ -106,7 +106,7 @@ def request_refund(
     for _ in range(_TRIES):
         order = deps.find_order(order_id)
         others = deps.refunds.of_order(order_id)
-        # Counted anew: the order may have been put back from a backup.
+        # Counted anew: the order may be a restored one.
         made_minor = sum(each.amount_minor for each in others if each.status is RefundState.SUCCEEDED)
         stripe_minor = max(order.stripe_refunded_minor, made_minor)
         counted = {"pending_refunds_minor": pending_minor(others), "stripe_refunded_minor": stripe_minor}

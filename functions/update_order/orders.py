@@ -50,15 +50,10 @@ def update_order(
         logger.info("order update ignored: stale or duplicate", extra=fields)
     if unmoved and (why := _alarm_of(unmoved, event)):
         count(Alarm(Cause.MONEY_DIFFERS))
-        about = {
-            "cause": Cause.MONEY_DIFFERS,
-            "amount_minor": outcome.amount_minor,
-            "currency": outcome.currency,
-            "order_amount_minor": unmoved.amount_minor,
-            "order_currency": unmoved.currency,
-            "payment_intent_id": outcome.payment_intent_id,
-        }
-        logger.error(why, extra={**about, **event.log_fields})
+        money = {"amount_minor": outcome.amount_minor, "currency": outcome.currency}
+        money |= {"order_amount_minor": unmoved.amount_minor, "order_currency": unmoved.currency}
+        about = {"cause": Cause.MONEY_DIFFERS, "payment_intent_id": outcome.payment_intent_id}
+        logger.error(why, extra={**about, **money, **event.log_fields})
     return Done()
 
 

@@ -23,7 +23,7 @@ from onecharge.runtime.consumer import (
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.queues import Queue
 from onecharge.runtime.secrets import SecretUnavailable
-from tests.support.harness import LambdaContext, Log, Sample
+from tests.support.harness import Log, Sample
 
 FIRST_WAIT = backoff_seconds(1, jitter=1)
 NO_RIGHT = ClientError({"Error": {"Code": "AccessDeniedException"}}, "UpdateItem")
@@ -85,7 +85,7 @@ class Consumed:
             "count": self.counted.append,
         }
         consumer = Consumer(handle=handle, jitter=lambda: 1.0, **(options | given))
-        response = consumer.consume({"Records": list(records)}, LambdaContext())
+        response = consumer.consume({"Records": list(records)})
         return "".join(sorted(str(each["itemIdentifier"]) for each in response["batchItemFailures"]))
 
     def one(self, result: Result, **given: Any) -> str:

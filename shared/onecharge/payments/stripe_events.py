@@ -40,10 +40,7 @@ _LISTED_TYPES = [each for each in EVENT_TYPES if each != _REQUIRES_ACTION]
 
 
 def is_signing_secret(stored: str) -> bool:
-    """Whether the stored value can be an endpoint's signing secret. Anybody can guess the placeholder that it replaces.
-
-    Source: Stripe documentation, "Resolve webhook signature verification errors".
-    """
+    """Whether the stored value can be an endpoint's signing secret. Anybody can guess the placeholder before it."""
     return re.fullmatch(r"whsec_\w+", stored) is not None
 
 
@@ -105,8 +102,6 @@ def list_events(
     client: stripe.StripeClient, *, since: int, until: int, after: str | None
 ) -> tuple[list[StripeEvent], str | None]:
     """One page of the events that concern us, newest first, and the cursor of the next page; None on the last one.
-
-    Stripe keeps events for 30 days.
 
     Args:
         since, until: epoch seconds; `until` is not included.

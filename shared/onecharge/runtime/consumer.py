@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
@@ -31,12 +31,12 @@ from onecharge.contract.events import Event, reason_of
 from onecharge.runtime.alarms import Cause, RowMissing
 from onecharge.runtime.aws import BATCH_SIZE, is_outage, records_of
 from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.parts import Parts
 from onecharge.runtime.queues import Delivery, Queue
 from onecharge.runtime.secrets import SecretUnavailable
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 type BatchResponse = PartialItemFailureResponse
 """The messages that SQS is to deliver again (AWS Lambda Developer Guide, "Using Lambda with SQS")."""
@@ -116,7 +116,14 @@ class Consumer[E: Event]:
         # As many as a batch has records, so that a batch takes as long as its slowest record.
         self._threads = ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record")
 
-    def consume(self, event: dict[str, Any], context: "LambdaContext") -> BatchResponse:
+    @classmethod
+    def of(cls, parts: Parts, queue: str, model: type[E] | TypeAdapter[E], handle: Callable[[E], Disposition]) -> Self:
+        """The consumer of the queue whose addresses are in `{queue}_QUEUE_URL` and `{queue}_DLQ_URL`."""
+        urls = (parts.environment[f"{queue}_{kind}_URL"] for kind in ("QUEUE", "DLQ"))
+        sqs = Queue(lambda: parts.sqs, *urls)
+        return cls(model=model, handle=handle, queue=sqs, logger=parts.logger, count=parts.counts)
+
+    def consume(self, event: dict[str, Any]) -> BatchResponse:
         """Process a batch; returns the partial batch response.
 
         It names every message that failed, even if all of them did: raising would make the invocation fail, and Lambda
