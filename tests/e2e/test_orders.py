@@ -51,9 +51,9 @@ def test_a_key_that_arrives_twice_is_refused(shop: DeployedShop) -> None:
 
 def test_twenty_deliveries_make_one_charge(shop: DeployedShop, stack: Stack) -> None:
     """Under new message ids, before and after its payment is finalized."""
-    tap = open_tap(stack, f"tap-{uuid4()}")
+    tap_url = open_tap(stack, f"tap-{uuid4()}")
     order_id = shop.order().json()["order_id"]
-    [message] = eventually(lambda: drain(stack, tap.url), bool)
+    [message] = eventually(lambda: drain(stack, tap_url), bool)
     shop.deliver(*[message["Body"]] * 10)
     assert shop.decided_status(order_id) == "PAID"
     shop.deliver(*[message["Body"]] * 10)

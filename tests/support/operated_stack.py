@@ -33,7 +33,7 @@ from tests.shop.builders import SHOP
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.shop.tools import tools_of
 from tests.support.fake_sns import FakeSns
-from tests.support.harness import LambdaContext, create_table, load_template, received
+from tests.support.harness import create_table, load_template, received
 from tests.support.silent import SILENT
 
 API_KEY = "sk_test_operated"
@@ -240,7 +240,7 @@ class OperatedStack:
         queue, tools = Queue(lambda: self.sqs, url, dlq_url), tools_of
         handle = lambda event: charge_order(event, tools(self.stack.payments, self.stack.payment_intents, self.now))  # noqa: E731
         consumer = Consumer(model=ORDER_EVENT, handle=handle, queue=queue, logger=SILENT, count=SILENT)
-        answer = consumer.consume(received(messages), LambdaContext())
+        answer = consumer.consume(received(messages))
         failed = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
         for message in messages:
             if message["MessageId"] not in failed:

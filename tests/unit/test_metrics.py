@@ -15,9 +15,8 @@ from tests.support.harness import PROJECT
 KILLED = """
 import os, signal
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.metrics import Alarm
-from onecharge.runtime.parts import Parts
+from onecharge.runtime.parts import lambda_handler, Parts
 
 @lambda_handler(Parts)
 def handler(parts, event, context):
