@@ -9,9 +9,7 @@ from io import StringIO
 from typing import Any
 
 import pytest
-import stripe
 
-from onecharge.payments.stripe_responses import classify
 from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import LIBRARIES, RedactingFormatter, function_logger
 from onecharge.runtime.parts import Parts
@@ -100,16 +98,6 @@ def test_an_error_without_a_secret_is_raised_as_it_is() -> None:
 def test_what_leads_to_an_order_stays(kept: str) -> None:
     """Ids, ARNs, times and amounts: without them a log line says nothing."""
     assert redacted(kept) == kept
-
-
-def test_stripes_message_is_kept_without_secrets_and_short() -> None:
-    """A row keeps it: of a wrong key, Stripe repeats a part."""
-    message = f"Invalid API Key provided: {API_KEY} " + "x" * 9999
-    body = {"error": {"type": "invalid_request_error", "message": message}}
-    failure = classify(stripe.AuthenticationError("refused", http_status=401, json_body=body))
-    assert failure.message is not None
-    assert failure.message.startswith(f"Invalid API Key provided: {REDACTED} x")
-    assert len(failure.message) == 500
 
 
 # ---------------------------------------------------------------- the logger

@@ -2,23 +2,21 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from types import SimpleNamespace
+from functools import partial
 from typing import Any
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.refund_rules import OVERDUE_SECONDS, Sent
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Done, PoisonMessage
 from tests.shop.builders import AMOUNT_MINOR, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, PAYMENTS, SHOP, T0, paid
-from tests.shop.scripted_stripe import LOST, Execute, Step, answer, killed
+from tests.shop.scripted_stripe import Execute, Step, answer, killed
 from tests.shop.shop import OTHER_REFUND_ID, REFUND_ID, Shop, crash, paid_shop, refund_with
 from tests.shop.stripe import REFUND_FAULTS, SdkObject
-from tests.support.harness import Sample
 
 BOUNDARIES = 17
 """Of a delivery that refunds: before and after each request to DynamoDB or Stripe, and while Stripe has it."""
@@ -75,32 +73,6 @@ def test_a_duplicate_tells_it_again_as_it_is(shop: Shop) -> None:
     assert shop.published[-1].data.amount_minor == 400
 
 
-@pytest.mark.parametrize("place", range(BOUNDARIES))
-@pytest.mark.parametrize("happens", ["killed", "killed, and the key is forgotten", "delivered again"])
-def test_a_worker_may_be_killed_or_overtaken_anywhere(shop: Shop, place: int, happens: str) -> None:
-    """The next delivery ends with the one refund, told with its total. No lease separates two deliveries: the key does,
-    and each tells what Stripe shows."""
-    shop.io.at[place] = shop.refund if happens == "delivered again" else crash
-    with suppress(KeyboardInterrupt):
-        shop.refund()
-    if "forgotten" in happens:
-        shop.passes(25 * HOUR)
-        shop.stripe.forget_keys()
-    assert finish(shop) == (MADE, None, 400)
-    assert ({*shop.told}, shop.refunded) == ({(MADE, None, 400)}, [400])
-
-
-@pytest.mark.parametrize("kind", sorted(FAULTS))
-def test_a_refund_is_made_once_whatever_stripe_answers(shop: Shop, kind: str) -> None:
-    """The next delivery lists it, or sends the same key: it waits while Stripe remembers a failure under that key."""
-    shop.io.faults["stripe_refund"] = kind
-    shop.refund()
-    shop.io.faults.clear()
-    assert finish(shop) == (MADE, None, 400)
-    shop.passes(2 * DAY)
-    assert (shop.refunded, {*shop.stripe.sent("create refund")}) == ([400], {f"{SHOP}:{REFUND_ID}"})
-
-
 def test_a_replayed_success_is_not_told(shop: Shop) -> None:
     """Stripe shows it as it was: meanwhile the bank has returned the refund. The next delivery lists it."""
 
@@ -113,17 +85,6 @@ def test_a_replayed_success_is_not_told(shop: Shop) -> None:
     assert (shop.refund(), shop.told) == (BackOff(), [])
     assert (shop.refund(), shop.told) == (Done(), [(REFUSED, "lost_or_stolen_card", 0)])
     assert shop.published[0].data.stripe_refund_id == "re_0"
-
-
-def test_a_list_that_shows_less_than_the_charge_sends_nothing(shop: Shop) -> None:
-    """The key is forgotten, and the list does not show the refund yet: sent again, it would be a second one."""
-    shop.stripe.next("create refund", LOST)
-    shop.refund()
-    shop.passes(25 * HOUR)
-    shop.stripe.forget_keys()
-    shop.stripe.next("refunds", lambda _: SimpleNamespace(auto_paging_iter=list))
-    assert (shop.refund(), posts(shop)) == (BackOff(), 1)
-    assert (finish(shop), shop.refunded) == ((MADE, None, 400), [400])
 
 
 def test_no_request_begins_after_the_deadline(shop: Shop) -> None:
@@ -203,38 +164,36 @@ def test_a_refusal_after_a_request_without_an_answer_is_told_a_day_later(shop: S
     assert shop.refunded or (hours >= 24) is (kind != "401")
 
 
-def test_each_refund_has_requests_of_its_own(shop: Shop) -> None:
-    """A refusal that is written beside another one forgets neither."""
-    by_hand(shop)
-    shop.io.at["stripe refund answered"] = lambda: shop.refund(refund_with(refund_id=OTHER_REFUND_ID))
-    assert shop.refund() == Done()
-    refused = Sent((), "charge_already_refunded")
-    assert shop.payment().refunds_sent == dict.fromkeys((REFUND_ID, OTHER_REFUND_ID), refused)
+BESIDE: dict[str, Callable[[Shop], object]] = {
+    "killed": lambda _: crash(),
+    "killed, and the key is forgotten": lambda _: crash(),
+    "delivered again": Shop.refund,
+    "its row lost": Shop.lose_row,
+    "refused, and its row lost": Shop.lose_row,
+}
 
 
 @pytest.mark.parametrize("place", range(BOUNDARIES))
-@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
-def test_a_refusal_beside_a_slow_worker_is_told_only_if_there_is_no_refund(
-    shop: Shop, place: int, *, dies: bool
-) -> None:
-    """Whatever the slow worker does then, and whenever: what is told stays so."""
-
-    def another_is_refused() -> None:
-        ends = disputed(shop)
-        for _ in range(3):
-            shop.refund()
-        ends()
-        if dies:
-            crash()
-
-    shop.io.at[place] = another_is_refused
+@pytest.mark.parametrize("happens", BESIDE)
+def test_a_delivery_may_be_disturbed_anywhere(shop: Shop, place: int, happens: str) -> None:
+    """The next one ends with the one refund, or tells that it is refused, once the row knows that. No lease separates
+    two deliveries: the key does. A lost row is restored as it was."""
+    row, is_refused = shop.row(), "refused" in happens
+    if is_refused:
+        disputed(shop)
+    shop.io.passed, shop.io.at[place] = 0, partial(BESIDE[happens], shop)
     with suppress(KeyboardInterrupt):
         shop.refund()
-    kind, _, total = finish(shop)
-    shop.passes(3 * DAY)
-    assert finish(shop)[0] == kind
-    assert (shop.refunded, total) == (([400], 400) if kind == MADE else ([], 0))
-    assert {each[0] for each in shop.told} == {kind}
+    shop.io.at.clear()
+    if "lost" in happens:
+        found = shop.store.read(ORDER_ID)
+        assert not (is_refused and shop.told and found) or REFUND_ID in found.refunds_sent
+        shop.restore(row)
+    if "forgotten" in happens:
+        shop.passes(25 * HOUR)
+        shop.stripe.forget_keys()
+    assert finish(shop) == ((REFUSED, "charge_disputed", 0) if is_refused else (MADE, None, 400))
+    assert (len({*shop.told}), shop.refunded) == (1, [400] * (not is_refused))
 
 
 # ---------------------------------------------------------------- what waits
@@ -292,23 +251,6 @@ def test_a_refund_waits_for_its_payments_row(shop: Shop, state: Any) -> None:
     assert finish(shop) == (MADE, None, 400)
 
 
-@pytest.mark.parametrize("place", range(BOUNDARIES))
-@pytest.mark.parametrize("is_refused", [False, True])
-def test_its_payments_row_may_be_lost_at_any_moment(shop: Shop, place: int, *, is_refused: bool) -> None:
-    """And is restored as it was: the refund is made once, or told as refused, once the row knows it."""
-    row = shop.row()
-    if is_refused:
-        disputed(shop)
-    shop.io.passed, shop.io.at[place] = 0, shop.lose_row
-    shop.refund()
-    shop.io.at.clear()
-    found = shop.store.read(ORDER_ID)
-    assert not (is_refused and shop.told and found) or REFUND_ID in found.refunds_sent
-    shop.restore(row)
-    assert finish(shop)[0] == (REFUSED if is_refused else MADE)
-    assert shop.refunded == [400] * (not is_refused)
-
-
 @pytest.mark.parametrize("changes", [{"amount_minor": AMOUNT_MINOR + 1}, {"currency": "USD"}])
 def test_more_than_was_charged_is_poison(shop: Shop, changes: dict[str, Any]) -> None:
     """Nothing is sent to Stripe."""
@@ -328,10 +270,3 @@ def test_a_refund_that_stripe_holds_is_made(shop: Shop) -> None:
         assert shop.refund() == Done()
     assert [each.data.pending_reason for each in shop.published] == ["processing", "insufficient_funds"]
     assert ({told[0] for told in shop.told}, shop.alarms) == ({MADE}, [Cause.BALANCE_TOO_LOW])
-
-
-def test_the_samples_are_refunds_that_can_be_handled(sample: Sample) -> None:
-    """events/refund_charge follows the contract."""
-    for name in ("refund_requested", "duplicate"):
-        for record in sample(f"refund_charge/{name}")["Records"]:
-            assert RefundRequestedEvent.model_validate_json(record["body"]).data.amount_minor == 1000

@@ -1,13 +1,12 @@
 """republish: publishes again what waits for an outcome, and nothing else. The tables are in memory."""
 
 from collections import Counter
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from itertools import batched, pairwise
 from typing import Any
 
 import pytest
-from botocore.exceptions import EndpointConnectionError
 
 from onecharge.contract.events import Event
 from onecharge.contract.refunds import RefundState
@@ -246,17 +245,6 @@ def test_what_sns_refuses_is_skipped_or_stays_due(outbox: Outbox, codes: list[st
     outbox.sns.publish_batch = answer_to  # type: ignore[method-assign]
     assert len(outbox.republish(seconds_later=60)) == 20 * is_transient
     assert outbox.republish(seconds_later=60) == []
-
-
-def test_an_order_is_published_although_its_stream_record_is_lost(outbox: Outbox) -> None:
-    """SNS is down for longer than a stream keeps its records."""
-    outbox.wait()
-    outbox.sns.down = {"orders-topic"}
-    while outbox.now < T0 + DAY_SECONDS + HOUR:
-        with suppress(EndpointConnectionError):
-            assert outbox.republish(seconds_later=EVERY_SECONDS) == []
-    outbox.sns.down = set()
-    assert outbox.republish(seconds_later=EVERY_SECONDS) == [1]
 
 
 def test_of_two_concurrent_runs_one_ends(outbox: Outbox) -> None:

@@ -5,9 +5,7 @@ AWS is moto's, and `responses` answers what is sent to Stripe.
 
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from threading import Barrier
 from time import time
 from types import SimpleNamespace
 from typing import Any
@@ -114,30 +112,6 @@ def test_a_request_names_what_it_is_about(
     metric = stripe_request("POST", f"https://api.stripe.com{path}", code, 0.1, sent=sent, received=received)
     assert {name: value for name, value in metric.about.items() if name != "idempotency_key"} == about
     assert metric.dimensions == ({"endpoint": f"POST {endpoint}"}, {"status": status})
-
-
-def test_threads_share_the_client_and_no_session(
-    client: stripe.StripeClient, http: RequestsMock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A session's connections are used again, and by one thread only."""
-    sessions: list[requests.Session] = []
-
-    class Counted(requests.Session):
-        def __init__(self) -> None:
-            super().__init__()
-            sessions.append(self)
-
-    monkeypatch.setattr(requests, "Session", Counted)
-    http.post(INTENTS, json=stripe_intent())
-    both = Barrier(2)
-
-    def create_twice(_: int) -> None:
-        both.wait()
-        create(client)
-        create(client)
-
-    with ThreadPoolExecutor(2) as threads:
-        assert len(list(threads.map(create_twice, range(2)))) == len(sessions) == 2
 
 
 # ---------------------------------------------------------------- the account's API key

@@ -83,15 +83,6 @@ def test_a_held_order_keeps_its_cancellation(shop: Shop) -> None:
     assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_0"), [])
 
 
-def test_what_a_person_cancels_at_stripe_is_canceled(shop: Shop) -> None:
-    """No other PaymentIntent is created for it."""
-    shop.crash_before("confirm")
-    shop.stripe.cancel_by_hand(shop.stripe.intent("pi_0"), "fraudulent")
-    shop.passes()
-    assert [shop.deliver(), shop.deliver(attempt=2)] == [Done(), Done()]
-    assert (shop.outcome, len(shop.stripe.intents)) == (("CANCELED", "pi_0"), 1)
-
-
 # ---------------------------------------------------------------- beside a worker
 
 
@@ -130,18 +121,6 @@ def test_an_unpaid_outcome_in_flight_ends_as_canceled(shop: Shop, card: str) -> 
     shop.passes()
     assert shop.cancel() == Done()
     assert shop.outcome == ("CANCELED", "pi_0")
-
-
-def test_a_cancellation_of_a_lost_row_competes_with_the_confirm(shop: Shop) -> None:
-    """It finds the PaymentIntent by its key; Stripe decides the race, and the confirm's worker writes nothing."""
-
-    def lost_and_canceled() -> None:
-        shop.lose_row()
-        shop.cancel()
-
-    shop.stripe.next("confirm", meanwhile(lost_and_canceled))
-    assert shop.deliver() == BackOff()
-    assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_0"), [])
 
 
 @pytest.mark.parametrize("operation", ["create", "cancel"])

@@ -191,17 +191,6 @@ def test_an_old_order_is_held_and_created_under_other_keys_once_it_is_released(s
     assert shop.stripe.charged == ["pi_1"]
 
 
-def test_a_row_with_a_payment_intent_is_never_too_old(shop: Shop) -> None:
-    """It can succeed once, whether or not Stripe remembers its keys."""
-    shop.stripe.next("confirm", NO_ANSWER)
-    shop.deliver()
-    shop.now = OLD + 10**6
-    shop.stripe.forget_keys()
-    assert shop.deliver() == Done()
-    assert shop.stripe.operations[2:] == ["retrieve", "confirm"]
-    assert shop.stripe.charged == ["pi_0"]
-
-
 # ---------------------------------------------------------------- confirm
 
 

@@ -180,20 +180,3 @@ def test_the_alarm_is_raised_even_if_the_lease_cannot_be_released(shop: Shop) ->
     with pytest.raises(ClientError):
         shop.deliver()
     assert shop.alarms == [Cause.STRIPE_ACCOUNT]
-
-
-def test_every_step_of_a_delivery_is_one_log_line(shop: Shop) -> None:
-    """It has order id, attempt, correlation id and PaymentIntent, and no client secret."""
-    shop.stripe.next("confirm", OUTAGE)
-    for _ in range(3):
-        shop.deliver()
-    shop.cancel()
-    first = ["payment claimed", "PaymentIntent stored", "payment not finished"]
-    ignored = "duplicate ignored: the attempt has ended"
-    lines = shop.log.lines
-    assert [line["message"] for line in lines] == [*first, "payment claimed", "payment finalized", *[ignored] * 2]
-    ids = {"order_id": ORDER_ID, "attempt": 1, "correlation_id": "c"}
-    assert all(line.items() >= ids.items() for line in lines)
-    assert lines[1]["payment_intent_id"] == "pi_0"
-    assert lines[4].items() >= {"state": "SUCCEEDED", "payment_intent_id": "pi_0"}.items()
-    assert "_secret_" not in shop.log.text

@@ -181,17 +181,6 @@ def test_another_answer_proves_nothing(
     assert response.failure.kind is kind
 
 
-@pytest.mark.parametrize("edited", [{"customer_id": "cus_2"}, {"shop": "another"}, {"order_id": "ord_" + "b" * 32}])
-def test_a_create_answers_with_the_orders_payment_intent(
-    intents: PaymentIntents, http: RequestsMock, edited: dict[str, str]
-) -> None:
-    """Shop, order, customer and money agree, or nothing was created."""
-    http.post(INTENTS, json=stripe_intent(metadata={**metadata(), **edited}))
-    failure = intents.create(payment(), 0).failure
-    assert failure is not None
-    assert failure.kind is ResponseKind.OTHER_OBJECT
-
-
 @pytest.mark.parametrize("header", [{"Idempotent-Replayed": "true"}, {"idempotent-replayed": "true"}, {}])
 @pytest.mark.parametrize("status", [200, 500, 402])
 def test_a_replay_is_known_by_its_header(

@@ -17,10 +17,9 @@ from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.secrets import SecretUnavailable
 from tests.shop.builders import AMOUNT_MINOR, ORDER_ID, T0
-from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, afterwards, answer, meanwhile
+from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, afterwards, meanwhile
 from tests.shop.shop import Shop, order_id
 from tests.shop.stripe import sdk_error
-from tests.shop.tools import REQUIRES_ACTION_SECONDS
 
 
 def happens(shop: Shop, sent: dict[str, Any]) -> list[str]:
@@ -222,21 +221,6 @@ def test_each_dispute_that_needs_a_response_is_one_alarm(shop: Shop) -> None:
     ]
     lines = [line for line in shop.log.lines if line.get("cause") == Cause.CHARGE_DISPUTED]
     assert {(line["order_id"], line["dispute_id"]) for line in lines} == {(ORDER_ID, "du_0"), (ORDER_ID, "du_1")}
-
-
-def test_3d_secure_that_has_expired_is_canceled_at_stripe_first(shop: Shop) -> None:
-    """Any event of it finds that. A cancel that Stripe refuses is an alarm, and the order waits; then it is CANCELED as
-    `expired`."""
-    shop.deliver(payment_method=ASKS_FOR_ACTION)
-    shop.now += REQUIRES_ACTION_SECONDS
-    sent = shop.stripe.show("pi_0", "requires_action")
-    shop.stripe.next("cancel", answer(403))
-    with pytest.raises(Deferred) as deferred:
-        happens(shop, sent)
-    assert (cause_of(deferred.value), shop.state()) == (Cause.STRIPE_ACCOUNT, PaymentState.REQUIRES_ACTION)
-    happens(shop, sent)
-    assert shop.stripe.intent("pi_0").cancellation_reason == "abandoned"
-    assert (shop.state(), shop.row()["reason"], shop.alarms) == (PaymentState.CANCELED, "expired", [])
 
 
 # ---------------------------------------------------------------- others write, too; outages
