@@ -151,18 +151,6 @@ def test_only_what_is_not_done_fails(sqs: Consumed) -> None:
     assert "order_id" not in sqs.log.lines[-1]
 
 
-@pytest.mark.parametrize("groups", ["", "aaaaaaaaaa"])
-def test_the_records_of_a_batch_run_at_the_same_time(sqs: Consumed, groups: str) -> None:
-    """Ten records wait for each other at a barrier. On a standard queue a message group serves fair queues only."""
-    barrier = Barrier(10, timeout=60)
-
-    def handle(_: OrderPlacedEvent) -> Disposition:
-        barrier.wait()
-        return Done()
-
-    assert sqs.consume(sqs.records(*[sqs.body] * 10, groups=groups), handle) == ""
-
-
 @pytest.mark.parametrize("receives", [1, 6])
 def test_a_record_that_cannot_be_finished_is_returned_to_the_queue(sqs: Consumed, receives: int) -> None:
     """Unhandled, if the invocation could time out before it is handled. It backs off: what took the time may again."""

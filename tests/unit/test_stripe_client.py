@@ -19,6 +19,7 @@ from responses import RequestsMock
 
 from onecharge.payments.stripe_client import STRIPE_VERSION, StripeAccount, stripe_client, stripe_request
 from onecharge.runtime import secrets
+from onecharge.runtime.alarms import Cause
 from onecharge.runtime.secrets import Secret, SecretUnavailable
 from tests.shop.builders import BOUNDS, INTENTS, ORDER_ID, SHOP, STRIPE_API, payment, stripe_intent
 from tests.support.harness import PROJECT
@@ -143,13 +144,15 @@ def test_a_rotated_key_is_used_within_minutes(secret: Secret, monkeypatch: pytes
     ["sk_test_first\nsk_test_second", "sk_test first", "sk_test_first\r\n\tx", "{'key': 'sk_test_x'}", " ", "sk_é"],
 )
 def test_a_secret_that_is_not_an_api_key_is_not_sent(secret: Secret, value: str) -> None:
-    """The error reveals nothing of it: a header's error would reveal all of it."""
+    """The error reveals nothing of it: a header's error would reveal all of it. It is an alarm of its own cause."""
     put(value)
-    account = StripeAccount(secret, api_base=STRIPE_API, bounds=BOUNDS)
+    counted: list[Any] = []
+    account = StripeAccount(secret, api_base=STRIPE_API, bounds=BOUNDS, count=counted.append)
     for ask in (account.client, account.is_live):
         with pytest.raises(SecretUnavailable, match=r"^not an API key$") as raised:
             ask()
         assert raised.value.__cause__ is None
+    assert [each.cause for each in counted] == [Cause.STRIPE_ACCOUNT]
 
 
 @pytest.mark.parametrize(

@@ -54,11 +54,7 @@ HEADERS: dict[str, Callable[[str], str]] = {
     "of another secret": lambda body: signed(body, "whsec_guessed"),
     "of another body": lambda body: signed(body + " "),
     "too old": lambda body: signed(body, age_seconds=302),
-    "absent": lambda _: "",
-    "of another scheme": lambda body: signed(body).replace("v1=", "v0="),
     "no ASCII": lambda _: f"t={int(time.time())},v1=é",
-    "sent twice, with an old one": lambda body: f"t={int(time.time())},v1=a,{signed(body, age_seconds=302)}",
-    "no signature at all": lambda _: "Bearer x",
     "a time that was changed": lambda body: signature(body, STRIPE_WEBHOOK_SECRET, 1).replace("t=1", "t=4102444800"),
 }
 
