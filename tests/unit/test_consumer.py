@@ -137,16 +137,12 @@ def test_every_result_of_a_handler(
 
 
 def test_only_what_is_not_done_fails(sqs: Consumed) -> None:
-    """Neither an error of a handler nor one of the consumer itself has another message delivered again; a batch of
-    failures is reported, too, and not raised. A line of a thread names its present message alone."""
+    """An error has no other message delivered again; a batch of failures is reported, too, and not raised. A line of
+    a thread names its present message alone."""
     results: list[Result] = [Done(), RetryAfter(7), ZeroDivisionError(), Done()]
     by_id = iter(results)
     assert len(sqs.consume(sqs.records(*[sqs.body] * 4), lambda _: result_of(next(by_id)))) == 2
     assert sqs.consume(sqs.records(sqs.body, sqs.body), lambda _: BackOff()) == "01"
-    sqs.unavailable = ZeroDivisionError()
-    failing = iter(list[Disposition]([RetryAfter(1), Done(), Done()]))
-    assert len(sqs.consume(sqs.records(*[sqs.body] * 3), lambda _: next(failing))) == 1
-    assert sqs.log.lines[-1]["message"] == "record failed unexpectedly"
     sqs.log.logger.info("outside")
     assert "order_id" not in sqs.log.lines[-1]
 
@@ -204,14 +200,7 @@ def test_poison_goes_straight_to_the_dlq(sqs: Consumed, spoil: Callable[[str], s
 
 
 def test_only_what_breaks_the_schema_is_poison(sqs: Consumed) -> None:
-    """Fields of a newer producer are ignored, in the envelope and in the data. An error that our own model raises is
-    ours: the message stays in its queue."""
-
-    class Fragile(OrderPlacedEvent):
-        def model_post_init(self, _: Any) -> None:
-            if self.data.amount_minor == 200:
-                raise ZeroDivisionError
-
+    """Fields of a newer producer are ignored, in the envelope and in the data."""
     newer = json.dumps({**json.loads(with_data(sqs.body, **{"4242424242424242": 1})), "traceparent": "00-1"})
     handled = list[OrderPlacedEvent]()
 
@@ -219,7 +208,7 @@ def test_only_what_breaks_the_schema_is_poison(sqs: Consumed) -> None:
         handled.append(event)
         return Done()
 
-    assert sqs.consume(sqs.records(newer, with_data(sqs.body, amount_minor=200)), handle, model=Fragile) == "1"
+    assert sqs.consume(sqs.records(newer), handle) == ""
     [event] = handled
     assert event.model_dump() == OrderPlacedEvent.model_validate_json(sqs.body).model_dump()
     assert (sqs.dead, "42424242" in sqs.log.text) == ([], False)

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import re
 import uuid
 from io import StringIO
 from typing import Any
@@ -11,11 +10,10 @@ from typing import Any
 import pytest
 
 from onecharge.runtime.functions import lambda_handler
-from onecharge.runtime.logs import LIBRARIES, RedactingFormatter, function_logger
+from onecharge.runtime.logs import LIBRARIES, function_logger
 from onecharge.runtime.parts import Parts
 from onecharge.runtime.redaction import REDACTED, FailedInvocation, redacted
-from tests.support.functions import FUNCTIONS, parts_of
-from tests.support.harness import PROJECT, LambdaContext, load_template
+from tests.support.harness import LambdaContext, load_template
 
 API_KEY = "sk_test_" + "51KeyOfTheAccount000"
 SECRETS = {
@@ -98,15 +96,6 @@ def test_what_leads_to_an_order_stays(kept: str) -> None:
 
 
 # ---------------------------------------------------------------- the logger
-
-
-def test_every_function_has_the_redacting_logger() -> None:
-    """Nothing of the product makes a logger of its own."""
-    files = [path for folder in ("functions", "shared") for path in (PROJECT / folder).rglob("*.py")]
-    making = {path.name for path in files if re.search(r"\bLogger\(", path.read_text())}
-    assert making == {"logs.py"}
-    assert all(issubclass(parts_of(function), Parts) for function in FUNCTIONS)
-    assert type(Parts({}).logger.registered_formatter) is RedactingFormatter
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -49,14 +49,6 @@ def test_late_repeated_and_disordered_events_tell_what_stripe_lists(shop: Shop) 
     assert (shop.payment().amount_refunded_minor, len(shop.stripe.sent("create refund"))) == (0, 1)
 
 
-def test_a_lost_row_is_written_again_first(shop: Shop) -> None:
-    """The outcome has its revision and total."""
-    shop.lose_row()
-    bank_returns(shop)
-    happens(shop)
-    assert (shop.told, shop.published[0].data.revision) == ([RETURNED], shop.payment().revision)
-
-
 def test_a_refund_of_a_payment_whose_row_has_expired_is_not_told(shop: Shop) -> None:
     """Nor of one whose row names another PaymentIntent. That it failed has to be known all the same."""
     row = shop.row()

@@ -11,7 +11,6 @@ from collections.abc import Callable
 import pytest
 
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
-from local.samples import SAMPLES
 from onecharge.contract.states import PaymentState
 from stripe_standin.webhook_endpoints import signature
 from tests.shop.builders import T0
@@ -93,10 +92,8 @@ OURS, NEW = STRIPE_WEBHOOK_SECRET, "whsec_new"
     [
         (OURS, OURS, (OURS, NEW), 200),
         (NEW, NEW, (OURS, NEW), 200),
-        (NEW, NEW, (NEW,), 200),
         (NEW, NEW, (OURS,), 400),
         (OURS, NEW, (NEW,), 200),
-        ("later", OURS, (OURS,), 200),
         ("later", OURS, ("later",), 400),
     ],
 )
@@ -178,9 +175,3 @@ def test_a_live_event_in_a_sandbox_is_deferred(endpoint: Endpoint) -> None:
     assert endpoint.counted == ["EventOfOtherMode", "WebhookDeferred", "Alarm"]
     assert (endpoint.stripe.requests, str(endpoint.dynamodb.tables)) == ([], rows)
     assert endpoint.send(event | {"livemode": False}) == 200
-
-
-@pytest.mark.parametrize("name", SAMPLES["stripe_webhook"])
-def test_each_sample_is_what_its_name_says(endpoint: Endpoint, name: str) -> None:
-    """They are signed for the year 2100 with the local run's secret: Stripe's verifier refuses only what is old."""
-    assert endpoint.resolve(endpoint.sample(f"stripe_webhook/{name}"))[0] == SAMPLES["stripe_webhook"][name]

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from itertools import permutations, product
+from itertools import product
 from typing import Any
 
 import pytest
@@ -168,20 +168,6 @@ def test_an_alarm_names_the_payment(order: Order, log: Log, status: str, money: 
     assert amounts == (money.get("amount_minor", AMOUNT_MINOR), AMOUNT_MINOR)
     assert (line["order_id"], line["payment_intent_id"]) == (order.item["order_id"], "pi_sample1")
     assert (line["cause"], "refund it at Stripe" in line["message"]) == ("MoneyDiffers", True)
-
-
-def test_stripes_facts_are_the_newest(order: Order) -> None:
-    """The total of refunds decreases when a refund fails; a dispute ends as it ended at Stripe. The events arrive in
-    any order, and more than once."""
-    facts = {6: (100, "needs_response"), 7: (900, "under_review"), 8: (400, "lost")}
-    for revisions in permutations(facts):
-        order.place()
-        for revision in (*revisions, *revisions):
-            amount, dispute = facts[revision]
-            order.update("succeeded", amount_refunded_minor=amount, dispute_status=dispute, revision=revision)
-        order.update("succeeded", revision=9)
-        kept = (order.item["status"], order.item["stripe_refunded_minor"], order.item["dispute_status"])
-        assert kept == ("PAID", 400, "lost"), revisions
 
 
 def test_an_outcome_says_since_when_an_order_waits_or_when_it_expires(order: Order) -> None:

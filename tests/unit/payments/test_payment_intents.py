@@ -142,15 +142,6 @@ def test_a_payment_intent_is_read(
     assert "secret_x" not in repr(response)
 
 
-def test_a_cancel_that_comes_too_late_returns_the_status(intents: PaymentIntents, http: RequestsMock) -> None:
-    """Stripe has decided the race."""
-    http.post(f"{ONE}/cancel", status=400, json=stripe_error(code="payment_intent_unexpected_state"))
-    http.get(ONE, json=stripe_intent("succeeded"))
-    response = intents.cancel("pi_1", "abandoned")
-    assert response.intent is not None
-    assert (response.intent.status, response.failure) == ("succeeded", None)
-
-
 @pytest.mark.parametrize(
     ("request_of", "path"),
     [
@@ -179,16 +170,3 @@ def test_another_answer_proves_nothing(
     response = request_of(intents)
     assert response.intent is None
     assert response.failure.kind is kind
-
-
-@pytest.mark.parametrize("header", [{"Idempotent-Replayed": "true"}, {"idempotent-replayed": "true"}, {}])
-@pytest.mark.parametrize("status", [200, 500, 402])
-def test_a_replay_is_known_by_its_header(
-    intents: PaymentIntents, http: RequestsMock, header: dict[str, str], status: int
-) -> None:
-    """Whether it is of a PaymentIntent, or of a failure."""
-    body = stripe_intent("succeeded") if status == 200 else stripe_error("api_error")
-    http.post(f"{ONE}/confirm", status=status, json=body, headers=header)
-    response = intents.confirm(payment())
-    assert response.is_replay is bool(header)
-    assert (response.failure and response.failure.kind) == (None if status == 200 else ResponseKind.RETRYABLE)

@@ -61,19 +61,6 @@ def test_what_the_row_shows_costs_no_request(shop: Shop) -> None:
     assert shop.row() == row
 
 
-def test_a_refund_costs_two_requests_and_a_dispute_six(shop: Shop) -> None:
-    """Together with the events that say nothing new. Stripe is asked until nothing differs, and first whose a dispute
-    is."""
-    shop.deliver()
-    already = len(shop.stripe.webhooks)
-    shop.stripe.refund_by_hand("pi_0", 700)
-    refund = [each for sent in shop.stripe.webhooks[already:] for each in happens(shop, sent)]
-    assert refund == ["retrieve"] * 2
-    disputed = shop.stripe.disputed("pi_0", "needs_response")
-    assert [len(happens(shop, disputed)) for _ in range(2)] == [6, 2]
-    assert (shop.payment().amount_refunded_minor, shop.payment().dispute) == (700, ("du_0", "needs_response"))
-
-
 # ---------------------------------------------------------------- whose it is
 
 
