@@ -86,17 +86,3 @@ def test_what_was_not_published_is_published_with_the_next_change(watched: Watch
     app, shared = watched.app, watched.shared
     watched.run({app: "broken", shared: "second"}, {}, {}, {app: "first"}, {}, {})
     assert [changed for changed, _ in watched.tried] == [{"functions/charge_order", "shared"}] * 2
-
-
-def test_a_file_that_is_gone_while_it_is_read_ends_nothing(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An editor replaces files, and git a whole branch of them: the next look sees what is there."""
-    missing = iter([False, True])
-
-    def look(folder: Path) -> dict[str, str]:
-        if next(missing, False):
-            raise FileNotFoundError
-        return contents(folder)
-
-    monkeypatch.setattr(changes, "contents", look)
-    watched.run({watched.shared: "second"}, {}, {}, {})
-    assert [changed for changed, _ in watched.tried] == [{"shared"}]

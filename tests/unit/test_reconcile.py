@@ -16,7 +16,6 @@ from reconcile.run import (
     HELD_ALARM_SECONDS,
     IN_PARALLEL,
     LISTED_AFTER_SECONDS,
-    REREAD_SECONDS,
     ROWS_SECONDS,
     SILENT_EVENTS,
     UNATTENDED_SECONDS,
@@ -91,19 +90,6 @@ def test_the_checkpoint_advances_only_once_everything_is_applied(shop: Shop) -> 
     for _ in range(3):
         shop.run(after_seconds=300)
     assert (shop.state("b"), shop.checkpoint.since) == ("SUCCEEDED", shop.now - FINALIZING_SECONDS)
-
-
-@pytest.mark.parametrize(("late_seconds", "state"), [(REREAD_SECONDS, "SUCCEEDED"), (REREAD_SECONDS + 1, "PENDING")])
-def test_each_run_reads_three_hours_again(shop: Shop, late_seconds: int, state: str) -> None:
-    """Stripe may list an event late, and the clock of an earlier run may have been ahead."""
-    shop.crash_after("confirm")
-    created, shown = shop.now, [shop.stripe.events.pop() for _ in range(len(shop.stripe.events))]
-    shop.run(after_seconds=DUE_SECONDS)
-    shop.now = created + late_seconds + FINALIZING_SECONDS
-    shop.run()
-    shop.stripe.events.extend(reversed(shown))
-    shop.run(after_seconds=LISTED_AFTER_SECONDS)
-    assert shop.state() == state
 
 
 @pytest.mark.parametrize("days", [1, 90])

@@ -1,7 +1,8 @@
-"""A refund is made once, and told as Stripe shows it: each path of `refund`, with DynamoDB and Stripe in process."""
+"""A refund is made once, and told as Stripe shows it, then and later, with DynamoDB and Stripe in process."""
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.refund_rules import OVERDUE_SECONDS, Sent
+from onecharge.payments.refund_rules import OVERDUE_SECONDS, Sent, StripeRefund
+from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_responses import Deferred
+from onecharge.payments.sync import OUTAGES
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Done, PoisonMessage
 from tests.shop.builders import AMOUNT_MINOR, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, PAYMENTS, SHOP, T0, paid
@@ -270,3 +273,82 @@ def test_a_refund_that_stripe_holds_is_made(shop: Shop) -> None:
         assert shop.refund() == Done()
     assert [each.data.pending_reason for each in shop.published] == ["processing", "insufficient_funds"]
     assert ({told[0] for told in shop.told}, shop.alarms) == ({MADE}, [Cause.BALANCE_TOO_LOW])
+
+
+# ---------------------------------------------------------------- Stripe's later word: an event is a hint
+
+RETURNED = (REFUSED, "lost_or_stolen_card", 0)
+
+
+@pytest.fixture
+def refunded_shop(shop: Shop) -> Shop:
+    """Its first refund is made and refunded_shop."""
+    shop.refund()
+    shop.published.clear()
+    shop.counted.clear()
+    return shop
+
+
+def happens(shop: Shop, status: str = "failed", **changes: Any) -> None:
+    """An event says this of the refund."""
+    refund = replace(StripeRefund("re_0", status, 400, "EUR", refund_id=REFUND_ID), **changes)
+    about: Any = {"event_id": "evt_1", "type": "refund.failed", "created": T0, "payment_intent_id": PAYMENT_INTENT}
+    shop.apply(StripeEvent(**about, refund=refund))
+
+
+def bank_returns(shop: Shop) -> None:
+    shop.stripe.return_refund(shop.stripe.refunds[0])
+
+
+def test_late_repeated_and_disordered_events_tell_what_stripe_lists(refunded_shop: Shop) -> None:
+    """Whatever they say. Once the bank has returned it, no delivery refunds it again."""
+    happens(refunded_shop, "failed")
+    bank_returns(refunded_shop)
+    for status in ("pending", "failed", "succeeded"):
+        happens(refunded_shop, status)
+    refunded_shop.refund()
+    assert refunded_shop.told == [(MADE, None, 400), *[RETURNED] * 4]
+    assert {each.data.amount_minor for each in refunded_shop.published} == {400}
+    assert (refunded_shop.payment().amount_refunded_minor, len(refunded_shop.stripe.sent("create refund"))) == (0, 1)
+
+
+def test_a_refund_of_a_payment_whose_row_has_expired_is_not_told(refunded_shop: Shop) -> None:
+    """Nor of one whose row names another PaymentIntent. That it failed has to be known all the same."""
+    row = refunded_shop.row()
+    refunded_shop.lose_row()
+    bank_returns(refunded_shop)
+    refunded_shop.passes(501 * DAY)
+    happens(refunded_shop)
+    refunded_shop.restore({**row, "payment_intent_id": "pi_9"})
+    happens(refunded_shop)
+    expected = [Cause.REFUND_FAILED, Cause.MONEY_DIFFERS, Cause.REFUND_FAILED]
+    assert (refunded_shop.told, refunded_shop.alarms) == ([], expected)
+
+
+@pytest.mark.parametrize("refund_id", [None, "", "R-17", "rfd_1", f"{REFUND_ID}\n"])
+def test_a_refund_by_hand_is_not_told(refunded_shop: Shop, refund_id: str | None) -> None:
+    """It has no refund id, or another system's. Its charge's event counts it; if it fails, a person has to know."""
+    happens(refunded_shop, "succeeded", refund_id=refund_id)
+    assert refunded_shop.alarms == []
+    happens(refunded_shop, "failed", refund_id=refund_id)
+    assert (refunded_shop.told, refunded_shop.alarms) == ([], [Cause.REFUND_FAILED])
+
+
+@pytest.mark.parametrize("account", [0, 1])
+def test_an_event_that_stripe_does_not_confirm_is_deferred(refunded_shop: Shop, account: int) -> None:
+    """The API key may be another account's, or the list lags: Stripe sends the event again."""
+    refunded_shop.stripe.account = account
+    with pytest.raises(OUTAGES):
+        happens(refunded_shop, refund_id="rfd_" + "c" * 32)
+    assert refunded_shop.told == []
+
+
+def test_an_event_of_edited_metadata_is_deferred_for_a_day(refunded_shop: Shop) -> None:
+    """Then it is an alarm: otherwise the events after it would never be read."""
+    [made] = refunded_shop.stripe.refunds
+    made.metadata = {}
+    with pytest.raises(Deferred):
+        happens(refunded_shop)
+    refunded_shop.passes(DAY)
+    happens(refunded_shop)
+    assert (refunded_shop.told, refunded_shop.alarms) == ([], [Cause.MONEY_DIFFERS])
