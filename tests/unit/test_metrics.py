@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -34,20 +33,6 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     return Counts()
-
-
-def test_a_flush_writes_what_was_recorded_since_the_last(counts: Counts, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each occurrence counts; a duration is in seconds. One of nothing writes nothing: Powertools would warn of it."""
-    counts("OrderPlaced")
-    counts("OrderPlaced")
-    counts.gauge("RowsBehindSeconds", 12.5)
-    counts.flush()
-    counts.flush()
-    written: dict[str, Any] = json.loads(capsys.readouterr().out)
-    [described] = written["_aws"]["CloudWatchMetrics"]
-    units = {metric["Name"]: metric["Unit"] for metric in described["Metrics"]}
-    assert (sum(written["OrderPlaced"]), written["RowsBehindSeconds"]) == (2, [12.5])
-    assert units == {"OrderPlaced": "Count", "RowsBehindSeconds": "Seconds"}
 
 
 ABOUT = {"id": "req_1"}

@@ -16,7 +16,7 @@ from onecharge.payments.sync import TRIES, cause_of, sync
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.secrets import SecretUnavailable
-from tests.shop.builders import AMOUNT_MINOR, ORDER_ID, T0
+from tests.shop.builders import ORDER_ID, T0
 from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, afterwards, meanwhile
 from tests.shop.shop import Shop, order_id
 from tests.shop.stripe import sdk_error
@@ -127,22 +127,6 @@ def test_a_success_is_written_once_whoever_tells_it(shop: Shop, card: str, expec
         happens(shop, sent)
     assert sorted(each for each in shop.counted if each != "Alarm") == ["DeclinedShare", "MoneyCharged"]
     assert (shop.outcome, shop.alarms) == (("SUCCEEDED", "pi_0"), expected)
-
-
-def test_a_second_success_is_an_alarm_until_it_is_refunded(shop: Shop) -> None:
-    """Of a PaymentIntent that the row does not name; in full, by a person at Stripe. The row stays as it is, also if
-    both have the same sum refunded."""
-    shop.deliver()
-    happens(shop, shop.stripe.refund_by_hand("pi_0", AMOUNT_MINOR - 1))
-    row = shop.row()
-    sent = paid_elsewhere(shop)
-    shop.counted.clear()
-    happens(shop, sent)
-    happens(shop, shop.stripe.refund_by_hand("pi_1", AMOUNT_MINOR - 1))
-    assert raised(shop) == [Cause.MONEY_DIFFERS] * 2
-    happens(shop, shop.stripe.refund_by_hand("pi_1", 1))
-    happens(shop, sent)
-    assert (shop.alarms, shop.row()) == ([], row)
 
 
 def test_a_success_before_its_id_is_stored_is_no_second_one(shop: Shop) -> None:
