@@ -137,12 +137,16 @@ def test_every_result_of_a_handler(
 
 
 def test_only_what_is_not_done_fails(sqs: Consumed) -> None:
-    """An error has no other message delivered again; a batch of failures is reported, too, and not raised. A line of
-    a thread names its present message alone."""
+    """Neither an error of a handler nor one of the consumer itself has another message delivered again; a batch of
+    failures is reported, too, and not raised. A line of a thread names its present message alone."""
     results: list[Result] = [Done(), RetryAfter(7), ZeroDivisionError(), Done()]
     by_id = iter(results)
     assert len(sqs.consume(sqs.records(*[sqs.body] * 4), lambda _: result_of(next(by_id)))) == 2
     assert sqs.consume(sqs.records(sqs.body, sqs.body), lambda _: BackOff()) == "01"
+    sqs.unavailable = ZeroDivisionError()
+    failing = iter(list[Disposition]([RetryAfter(1), Done(), Done()]))
+    assert len(sqs.consume(sqs.records(*[sqs.body] * 3), lambda _: next(failing))) == 1
+    assert sqs.log.lines[-1]["message"] == "record failed unexpectedly"
     sqs.log.logger.info("outside")
     assert "order_id" not in sqs.log.lines[-1]
 
