@@ -16,7 +16,7 @@ from tests.support.recorded_requests import VARIABLE, Exchange, Rows, seen_of
 
 SENDERS = [
     *("tests/contract/test_store.py", "tests/contract/test_orders.py", "tests/contract/test_order_refunds.py"),
-    *("tests/unit/test_checkpoints.py", "tests/unit/test_update_order.py", "tests/unit/test_republish.py"),
+    *("tests/unit/test_jobs.py", "tests/unit/test_update_order.py", "tests/unit/test_republish.py"),
 ]
 """The tests whose requests are replayed: those that send every expression of the stores."""
 REQUESTS_AT_LEAST = 100

@@ -1,11 +1,9 @@
 """Whatever AWS account the shell has, tests and local runs know nothing of it."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-from local.aws_account import forget_aws_account
 from tests.support.harness import PROJECT
 
 _CLIENT = """
@@ -15,14 +13,6 @@ from local.emulator import Emulator
 forget_aws_account(os.environ)
 print(Emulator("http://127.0.0.1:9", pathlib.Path()).client("sqs").meta.endpoint_url)
 """
-
-
-def test_all_that_names_an_account_is_removed() -> None:
-    """Profile, keys, region and endpoint; the rest stays."""
-    environment = {"AWS_PROFILE": "work", "AWS_ENDPOINT_URL_SQS": "http://x", "AWS_REGION": "x", "PATH": "/bin"}
-    forget_aws_account(environment)
-    no_file = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
-    assert environment == {"PATH": "/bin", **no_file}
 
 
 def test_a_profile_that_does_not_exist_fails_no_client(tmp_path: Path) -> None:

@@ -30,9 +30,3 @@ def test_a_local_server_is_reached_by_way_of_the_bridge() -> None:
             body = "x" * 1_000_000
             assert requests.post(addresses[here], data=body, timeout=60).text == body
         server.shutdown()
-
-
-def test_without_docker_nothing_is_opened() -> None:
-    """The address of its bridge is none of this machine's."""
-    with open_to_containers(["http://127.0.0.1:1"], bridge="198.51.100.1") as addresses:
-        assert addresses == {}

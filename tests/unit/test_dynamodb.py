@@ -1,17 +1,15 @@
 """Items of DynamoDB's low-level client, to and from plain values and objects."""
 
-from dataclasses import dataclass
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
-from onecharge.contract.states import OrderStatus
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore
-from onecharge.runtime.dynamodb import expression_values, from_item, object_of, read_items, to_item
+from onecharge.runtime.dynamodb import expression_values, from_item, read_items, to_item
 
 VALUES: dict[str, Any] = {
     "text": "a",
@@ -22,36 +20,6 @@ VALUES: dict[str, Any] = {
     "map": {"attempts": 3, "none": {}},
     "null": [None],
 }
-
-
-@dataclass(frozen=True)
-class Line:
-    sku: str
-    number: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    status: OrderStatus
-    ordered_by: str | None = None
-    lines: tuple[Line, ...] = ()
-
-
-def test_an_item_is_read_as_the_object_that_its_class_declares() -> None:
-    """What another release stored and this one does not know is ignored; what is missing has its default."""
-    item = to_item({"status": OrderStatus.PAID, "lines": [{"sku": "a", "number": 2}, {"sku": "b"}], "added_later": 1})
-    read = object_of(Row, from_item(item))
-    assert read == Row(status=OrderStatus.PAID, lines=(Line("a", 2), Line("b")))
-    assert read.status is OrderStatus.PAID
-
-
-@pytest.mark.parametrize(
-    "values", [{}, {"status": "PAID?"}, {"status": "PAID", "ordered_by": 7}, {"status": "PAID", "lines": [{}]}]
-)
-def test_an_item_that_its_class_does_not_allow_is_refused(values: dict[str, Any]) -> None:
-    """A missing attribute, an unknown state, another type; also within another value."""
-    with pytest.raises(ValueError, match="validation error"):
-        object_of(Row, values)
 
 
 @pytest.mark.parametrize("name", VALUES)

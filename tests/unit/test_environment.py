@@ -56,17 +56,3 @@ def test_a_function_has_the_variables_that_it_reads(aws: None, function: str) ->
     for name in in_use:
         getattr(parts, name)
     assert environment.read | read_by_methods == {name for name in variables if not name.startswith("POWERTOOLS_")}
-
-
-def test_a_number_is_given_as_text() -> None:
-    """Lambda takes text alone; the emulator passes on a number as it is in the template."""
-    template = load_template()
-    numbers = {f"Ref {name}" for name, each in template["Parameters"].items() if each["Type"] == "Number"}
-    not_text = [
-        f"{function}.{name}"
-        for function, each in template["Resources"].items()
-        if each["Type"] == "AWS::Serverless::Function"
-        for name, value in each["Properties"]["Environment"]["Variables"].items()
-        if isinstance(value, int) or str(value).startswith("FindInMap") or str(value) in numbers
-    ]
-    assert not_text == []

@@ -1,7 +1,6 @@
 """A function makes its parts at their first use and flushes its metrics; no sample event of AWS is an error."""
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from importlib import import_module
@@ -12,16 +11,13 @@ from typing import Any
 import boto3
 import pytest
 
-from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.refunds import RefundOutcomeEvent
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.parts import Parts, lambda_handler, part
 from refund_charge.app import RefundChargeParts
-from stripe_standin.server import running_standin
 from tests.support.fake_sns import FakeSns
-from tests.support.functions import handle, parts_of
+from tests.support.functions import parts_of
 from tests.support.harness import LambdaContext, Sample, load_template
-from tests.support.payment_functions import PaymentFunctions, placed
 
 
 class Slow(Parts):
@@ -128,35 +124,6 @@ def test_a_sample_event_of_aws_is_no_error(
     assert [each["Body"] for each in dead] == ["Hello from SQS!"] * (source == "sqs" and function in QUEUES)
     is_own = source == ("dynamodb" if function == "publish_events" else "sqs")
     assert ("not ours" in capsys.readouterr().out) is not is_own
-
-
-@pytest.fixture
-def world(aws: None, sample: Sample) -> Iterator[PaymentFunctions]:
-    with running_standin() as standin:
-        yield PaymentFunctions(standin.base_url, sample)
-
-
-@pytest.mark.parametrize(
-    ("body", "needed"),
-    [
-        (OrderPlacedEvent.of(placed("a"), correlation_id="c").model_dump_json(), {"dynamodb", "secretsmanager"}),
-        ("{}", {"sqs"}),
-    ],
-    ids=["a fresh order", "a poison message"],
-)
-def test_a_charge_makes_only_the_clients_that_it_needs(
-    world: PaymentFunctions, monkeypatch: pytest.MonkeyPatch, body: str, needed: set[str]
-) -> None:
-    """A cold start takes 10 ms and more for each: SQS is for a message that waits or is poison alone."""
-    made, client = [], Parts.client
-
-    def noted(parts: Parts, service: str) -> Any:
-        made.append(service)
-        return client(parts, service)
-
-    monkeypatch.setattr(Parts, "client", noted)
-    answer = handle(world.charge_order, {"Records": [SQS | {"body": body}]}, LambdaContext())
-    assert (answer, set(made)) == ({"batchItemFailures": []}, needed)
 
 
 @pytest.mark.parametrize("refuses", [False, True])

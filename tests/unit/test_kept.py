@@ -3,16 +3,12 @@
 import socket
 import subprocess
 from collections.abc import Collection
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
-from local import changes, kept
-from local.__main__ import main
+from local import changes
 from local.changes import contents, deploy_what_changes
 from local.kept import ports_from
 from local.processes import StartupError, free_port, free_ports
@@ -33,16 +29,6 @@ def test_the_pages_are_at_ports_that_one_can_remember() -> None:
     assert ports_from(first, said.append)[0] == first
     with pytest.raises(StartupError, match="is free: tried"):
         list(free_ports(HOST, [first]))
-
-
-@pytest.mark.parametrize("port", ["80", "70000", "http"])
-def test_a_wrong_port_is_one_line(port: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--port", port])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == (
-        f"make local: argument --port: PORT={port} has to be a whole number from 1024 to 65000\n"
-    )
 
 
 class Watched:
@@ -100,29 +86,3 @@ def test_what_was_not_published_is_published_with_the_next_change(watched: Watch
     app, shared = watched.app, watched.shared
     watched.run({app: "broken", shared: "second"}, {}, {}, {app: "first"}, {}, {})
     assert [changed for changed, _ in watched.tried] == [{"functions/charge_order", "shared"}] * 2
-
-
-def test_a_file_that_is_gone_while_it_is_read_ends_nothing(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An editor replaces files, and git a whole branch of them: the next look sees what is there."""
-    missing = iter([False, True])
-
-    def look(folder: Path) -> dict[str, str]:
-        if next(missing, False):
-            raise FileNotFoundError
-        return contents(folder)
-
-    monkeypatch.setattr(changes, "contents", look)
-    watched.run({watched.shared: "second"}, {}, {}, {})
-    assert [changed for changed, _ in watched.tried] == [{"shared"}]
-
-
-def test_a_stack_may_have_a_shop_alone(tmp_path: Path) -> None:
-    """`python -m local` serves none, and names none; whoever serves one does so while the stack is published."""
-    serve = Mock(side_effect=lambda _, stack_json: nullcontext() if stack_json.exists() else None)
-    for each, url in (None, ""), (serve, "http://127.0.0.1:4242/"):
-        assert kept.console_url(4242, each) == url
-        stack: Any = SimpleNamespace(console_url=url, page_url="http://shop", as_json=lambda: "{}")
-        with kept.kept(stack, tmp_path / "stack.json", each):
-            assert (tmp_path / "stack.json").exists()
-        assert ("console  http" in kept.addresses(stack, tmp_path / "stack.json")) == bool(url)
-    serve.assert_called_once()

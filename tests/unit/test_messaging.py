@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 
 from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEvent
-from onecharge.orders.republication import FIRST_WAIT_SECONDS
-from onecharge.payments.deliveries import REEMIT_AFTER_SECONDS
 from onecharge.runtime.topics import Topic
 from tests.support.fake_sns import FakeSns
 from tests.support.harness import Sample, load_intrinsics
@@ -51,11 +49,6 @@ def test_every_topic_and_queue_is_of_the_chosen_type() -> None:
         assert each.get("FifoTopic" if name in topics else "FifoQueue") is True
         if name in topics:
             assert each["TopicName"] == {"Sub": f"${{AWS::StackName}}-{topics[name]}.fifo"}
-
-
-def test_fifo_deduplication_drops_nothing_that_is_published_again() -> None:
-    """A republished order and an outcome that is emitted again keep their event ids, which are deduplication ids."""
-    assert min(FIRST_WAIT_SECONDS, REEMIT_AFTER_SECONDS) > 300
 
 
 @pytest.mark.parametrize("fifo", [False, True])

@@ -66,14 +66,6 @@ def test_a_paid_order_is_shipped_once(subscriber: Subscriber) -> None:
     assert subscriber.shipped == [ORDER_ID, OTHER_ID]
 
 
-def test_what_fails_stays_in_the_queue(subscriber: Subscriber) -> None:
-    """Its next delivery ships it."""
-    subscriber.fails = True
-    assert subscriber.deliver(ORDER_ID) == [ORDER_ID]
-    subscriber.fails = False
-    assert (subscriber.deliver(ORDER_ID), subscriber.shipped) == ([], [ORDER_ID])
-
-
 def test_what_was_refunded_before_is_not_shipped(subscriber: Subscriber) -> None:
     """An event may be late."""
     assert (subscriber.deliver(ORDER_ID, amount_refunded_minor=2500), subscriber.shipped) == ([], [])

@@ -1,6 +1,5 @@
 """reconcile: a scheduled run finds what no webhook and no message has told; what fails does not block the rest."""
 
-import json
 from typing import Any
 
 import pytest
@@ -11,25 +10,21 @@ from onecharge.payments.charge_rules import CREATE_SECONDS
 from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS, NewestReceived, parse_event
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.parallel import one_after_another
-from reconcile.app import ReconcileParts
 from reconcile.run import (
     EVENTS_KEPT_SECONDS,
     FINALIZING_SECONDS,
     HELD_ALARM_SECONDS,
     IN_PARALLEL,
     LISTED_AFTER_SECONDS,
-    REREAD_SECONDS,
     ROWS_SECONDS,
     SILENT_EVENTS,
     UNATTENDED_SECONDS,
     WINDOW_SECONDS,
 )
-from tests.shop.builders import BOUNDS, T0
-from tests.shop.scripted_stripe import ASKS_FOR_ACTION, NO_ANSWER, WRONG_KEY, meanwhile
+from tests.shop.builders import T0
+from tests.shop.scripted_stripe import ASKS_FOR_ACTION, NO_ANSWER, WRONG_KEY
 from tests.shop.shop import RUN_SECONDS, Shop, order_id
 from tests.shop.tools import REQUIRES_ACTION_SECONDS
-from tests.support.functions import handle
-from tests.support.harness import LambdaContext, load_template, number_of
 
 DUE_SECONDS = LISTED_AFTER_SECONDS + FINALIZING_SECONDS
 """So long after an event, a run has listed it, whether or not webhooks arrive."""
@@ -97,19 +92,6 @@ def test_the_checkpoint_advances_only_once_everything_is_applied(shop: Shop) -> 
     assert (shop.state("b"), shop.checkpoint.since) == ("SUCCEEDED", shop.now - FINALIZING_SECONDS)
 
 
-@pytest.mark.parametrize(("late_seconds", "state"), [(REREAD_SECONDS, "SUCCEEDED"), (REREAD_SECONDS + 1, "PENDING")])
-def test_each_run_reads_three_hours_again(shop: Shop, late_seconds: int, state: str) -> None:
-    """Stripe may list an event late, and the clock of an earlier run may have been ahead."""
-    shop.crash_after("confirm")
-    created, shown = shop.now, [shop.stripe.events.pop() for _ in range(len(shop.stripe.events))]
-    shop.run(after_seconds=DUE_SECONDS)
-    shop.now = created + late_seconds + FINALIZING_SECONDS
-    shop.run()
-    shop.stripe.events.extend(reversed(shown))
-    shop.run(after_seconds=LISTED_AFTER_SECONDS)
-    assert shop.state() == state
-
-
 @pytest.mark.parametrize("days", [1, 90])
 def test_after_an_outage_events_are_read_in_windows(shop: Shop, days: int) -> None:
     """So each run advances, however short its time is. Stripe keeps events for 30 days."""
@@ -121,18 +103,6 @@ def test_after_an_outage_events_are_read_in_windows(shop: Shop, days: int) -> No
     for number in (1, 2, 3):
         shop.run()
         assert shop.checkpoint.since == begin + WINDOW_SECONDS * number
-
-
-def test_many_events_are_read_page_by_page(shop: Shop) -> None:
-    """A window whose pages a run has no time for is begun again by the next one."""
-    shop.deliver()
-    for _ in range(205):
-        shop.stripe.show("pi_0", "succeeded")
-    for seconds, pages, advances in ((RUN_SECONDS / 2, 2, False), (0, 3, True)):
-        shop.stripe.requests.clear()
-        before, shop.seconds_a_request = shop.checkpoint, seconds
-        shop.run(after_seconds=DUE_SECONDS)
-        assert (shop.stripe.operations, shop.checkpoint != before) == (["events"] * pages, advances)
 
 
 @pytest.mark.parametrize(("failure", "expected"), [(NO_ANSWER, []), (WRONG_KEY, [Cause.STRIPE_ACCOUNT])])
@@ -173,18 +143,6 @@ def test_while_webhooks_arrive_events_are_listed_every_half_hour(shop: Shop) -> 
         return shop.stripe.operations.count("events")
 
     assert [listed(webhooks=webhooks) for webhooks in (True, False, False)] == [2, 7, 12]
-
-
-def test_what_the_webhook_has_applied_costs_no_request_and_no_alarm(shop: Shop) -> None:
-    """Only a dispute does, which does not name its order."""
-    shop.deliver()
-    shop.deliver("b", payment_method=ASKS_FOR_ACTION)
-    received(shop, shop.stripe.show("pi_1", "succeeded"))
-    received(shop, shop.stripe.refund_by_hand("pi_0", 700))
-    received(shop, shop.stripe.disputed("pi_0", "needs_response"))
-    shop.stripe.requests.clear()
-    assert alarms_of(shop) == []
-    assert shop.stripe.requests == [("events", ""), ("retrieve", "pi_0"), ("disputes", "")]
 
 
 def test_a_silent_webhook_is_an_alarm(shop: Shop) -> None:
@@ -230,21 +188,6 @@ def test_an_order_that_is_held_raises_one_alarm_a_day(shop: Shop) -> None:
     assert held == {order_id("a"), order_id("b")}
     shop.restore(shop.row() | {"released_at": shop.now})
     assert alarms_of(shop, after_seconds=HELD_ALARM_SECONDS - DUE_SECONDS * 5) == []
-
-
-def test_what_a_worker_left_is_republished_and_not_touched(shop: Shop) -> None:
-    """A row with a PaymentIntent is no operator's, however old it is, and nothing is created, confirmed or canceled. A
-    success is the lease owner's to write, until its lease has expired."""
-    shop.crash_before("confirm")
-    shop.stripe.requests.clear()
-    assert alarms_of(shop, after_seconds=2 * CREATE_SECONDS) == []
-    assert (shop.state(), {*shop.stripe.operations}) == (PaymentState.PENDING, {"events"})
-    shop.crash_after("confirm")
-    shop.restore(shop.row() | {"lease_expires_at": shop.now + DUE_SECONDS + 1})
-    shop.run(after_seconds=DUE_SECONDS)
-    assert shop.state() is PaymentState.PENDING
-    shop.run(after_seconds=BOUNDS.lease_seconds)
-    assert shop.state() is PaymentState.SUCCEEDED
 
 
 def test_one_row_that_fails_blocks_no_other(shop: Shop) -> None:
@@ -297,28 +240,3 @@ def test_only_unattended_rows_are_visited(shop: Shop) -> None:
     assert max(map(len, together)) <= IN_PARALLEL
     # Both checkpoints are read, too.
     assert (shop.io.asked.count("dynamodb Scan"), shop.io.asked.count("dynamodb GetItem")) == (0, len(names) + 2)
-
-
-# ---------------------------------------------------------------- runs
-
-
-def test_two_concurrent_runs_do_no_harm(shop: Shop) -> None:
-    """One of them notices that the other has written the checkpoint, and stops."""
-    shop.pay_at_the_bank("a")
-    shop.stripe.next("events", meanwhile(shop.run))
-    assert alarms_of(shop) == []
-    assert (shop.state(), shop.checkpoint.version) == (PaymentState.SUCCEEDED, 2)
-    assert [line["message"] for line in shop.log.lines][-1] == "concurrent run: the other one continues"
-
-
-def test_a_stripe_key_that_cannot_be_read_is_an_alarm(
-    aws: None, lambda_context: LambdaContext, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of its own cause, whichever function reads it. The next run tries again."""
-    variables = load_template()["Resources"]["ReconcileFunction"]["Properties"]["Environment"]["Variables"]
-    parts = ReconcileParts({name: number_of(name) or name for name in variables})
-    handle(parts, {}, lambda_context)
-    written = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    alarm, interrupted = (each for each in written if "_aws" in each)
-    assert (alarm["Alarm"], alarm["cause"]) == ([1], Cause.STRIPE_ACCOUNT)
-    assert interrupted["ReconcileFailed"] == [1]

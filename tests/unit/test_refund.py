@@ -1,24 +1,25 @@
-"""A refund is made once, and told as Stripe shows it: each path of `refund`, with DynamoDB and Stripe in process."""
+"""A refund is made once, and told as Stripe shows it, then and later, with DynamoDB and Stripe in process."""
 
 from collections.abc import Callable
 from contextlib import suppress
-from types import SimpleNamespace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.refund_rules import OVERDUE_SECONDS, Sent
+from onecharge.payments.refund_rules import OVERDUE_SECONDS, Sent, StripeRefund
+from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_responses import Deferred
+from onecharge.payments.sync import OUTAGES
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Done, PoisonMessage
 from tests.shop.builders import AMOUNT_MINOR, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, PAYMENTS, SHOP, T0, paid
-from tests.shop.scripted_stripe import LOST, Execute, Step, answer, killed
+from tests.shop.scripted_stripe import Execute, Step, afterwards, answer, killed
 from tests.shop.shop import OTHER_REFUND_ID, REFUND_ID, Shop, crash, paid_shop, refund_with
 from tests.shop.stripe import REFUND_FAULTS, SdkObject
-from tests.support.harness import Sample
 
 BOUNDARIES = 17
 """Of a delivery that refunds: before and after each request to DynamoDB or Stripe, and while Stripe has it."""
@@ -75,32 +76,6 @@ def test_a_duplicate_tells_it_again_as_it_is(shop: Shop) -> None:
     assert shop.published[-1].data.amount_minor == 400
 
 
-@pytest.mark.parametrize("place", range(BOUNDARIES))
-@pytest.mark.parametrize("happens", ["killed", "killed, and the key is forgotten", "delivered again"])
-def test_a_worker_may_be_killed_or_overtaken_anywhere(shop: Shop, place: int, happens: str) -> None:
-    """The next delivery ends with the one refund, told with its total. No lease separates two deliveries: the key does,
-    and each tells what Stripe shows."""
-    shop.io.at[place] = shop.refund if happens == "delivered again" else crash
-    with suppress(KeyboardInterrupt):
-        shop.refund()
-    if "forgotten" in happens:
-        shop.passes(25 * HOUR)
-        shop.stripe.forget_keys()
-    assert finish(shop) == (MADE, None, 400)
-    assert ({*shop.told}, shop.refunded) == ({(MADE, None, 400)}, [400])
-
-
-@pytest.mark.parametrize("kind", sorted(FAULTS))
-def test_a_refund_is_made_once_whatever_stripe_answers(shop: Shop, kind: str) -> None:
-    """The next delivery lists it, or sends the same key: it waits while Stripe remembers a failure under that key."""
-    shop.io.faults["stripe_refund"] = kind
-    shop.refund()
-    shop.io.faults.clear()
-    assert finish(shop) == (MADE, None, 400)
-    shop.passes(2 * DAY)
-    assert (shop.refunded, {*shop.stripe.sent("create refund")}) == ([400], {f"{SHOP}:{REFUND_ID}"})
-
-
 def test_a_replayed_success_is_not_told(shop: Shop) -> None:
     """Stripe shows it as it was: meanwhile the bank has returned the refund. The next delivery lists it."""
 
@@ -115,21 +90,31 @@ def test_a_replayed_success_is_not_told(shop: Shop) -> None:
     assert shop.published[0].data.stripe_refund_id == "re_0"
 
 
-def test_a_list_that_shows_less_than_the_charge_sends_nothing(shop: Shop) -> None:
-    """The key is forgotten, and the list does not show the refund yet: sent again, it would be a second one."""
-    shop.stripe.next("create refund", LOST)
-    shop.refund()
-    shop.passes(25 * HOUR)
-    shop.stripe.forget_keys()
-    shop.stripe.next("refunds", lambda _: SimpleNamespace(auto_paging_iter=list))
-    assert (shop.refund(), posts(shop)) == (BackOff(), 1)
-    assert (finish(shop), shop.refunded) == ((MADE, None, 400), [400])
-
-
 def test_no_request_begins_after_the_deadline(shop: Shop) -> None:
     """The list took all of the time."""
     shop.io.at["stripe refunds"] = lambda: shop.passes(20)
     assert (shop.refund(), posts(shop)) == (BackOff(), 0)
+
+
+def test_no_dispute_is_listed_after_the_deadline(shop: Shop) -> None:
+    """The PaymentIntent took all of the time."""
+    shop.stripe.disputed(PAYMENT_INTENT, "needs_response")
+    shop.stripe.next("retrieve", afterwards(lambda: shop.passes(20)))
+    assert (shop.refund(), shop.stripe.sent("disputes")) == (BackOff(), [])
+
+
+def test_nothing_is_told_from_a_row_that_was_claimed_anew(shop: Shop) -> None:
+    """The row is lost while Stripe refunds, and the order's own message makes it again: it names no PaymentIntent."""
+
+    def lose_and_claim() -> None:
+        shop.lose_row()
+        shop.stripe.next("create", killed)
+        with suppress(KeyboardInterrupt):
+            shop.deliver()
+
+    shop.stripe.next("create refund", afterwards(lose_and_claim))
+    assert (shop.refund(), shop.told, shop.refunded) == (BackOff(), [], [400])
+    assert shop.payment().payment_intent_id is None
 
 
 def test_an_event_that_sns_refuses_is_told_by_the_next_delivery(shop: Shop) -> None:
@@ -203,38 +188,36 @@ def test_a_refusal_after_a_request_without_an_answer_is_told_a_day_later(shop: S
     assert shop.refunded or (hours >= 24) is (kind != "401")
 
 
-def test_each_refund_has_requests_of_its_own(shop: Shop) -> None:
-    """A refusal that is written beside another one forgets neither."""
-    by_hand(shop)
-    shop.io.at["stripe refund answered"] = lambda: shop.refund(refund_with(refund_id=OTHER_REFUND_ID))
-    assert shop.refund() == Done()
-    refused = Sent((), "charge_already_refunded")
-    assert shop.payment().refunds_sent == dict.fromkeys((REFUND_ID, OTHER_REFUND_ID), refused)
+BESIDE: dict[str, Callable[[Shop], object]] = {
+    "killed": lambda _: crash(),
+    "killed, and the key is forgotten": lambda _: crash(),
+    "delivered again": Shop.refund,
+    "its row lost": Shop.lose_row,
+    "refused, and its row lost": Shop.lose_row,
+}
 
 
 @pytest.mark.parametrize("place", range(BOUNDARIES))
-@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
-def test_a_refusal_beside_a_slow_worker_is_told_only_if_there_is_no_refund(
-    shop: Shop, place: int, *, dies: bool
-) -> None:
-    """Whatever the slow worker does then, and whenever: what is told stays so."""
-
-    def another_is_refused() -> None:
-        ends = disputed(shop)
-        for _ in range(3):
-            shop.refund()
-        ends()
-        if dies:
-            crash()
-
-    shop.io.at[place] = another_is_refused
+@pytest.mark.parametrize("happens", BESIDE)
+def test_a_delivery_may_be_disturbed_anywhere(shop: Shop, place: int, happens: str) -> None:
+    """The next one ends with the one refund, or tells that it is refused, once the row knows that. No lease separates
+    two deliveries: the key does. A lost row is restored as it was."""
+    row, is_refused = shop.row(), "refused" in happens
+    if is_refused:
+        disputed(shop)
+    shop.io.passed, shop.io.at[place] = 0, partial(BESIDE[happens], shop)
     with suppress(KeyboardInterrupt):
         shop.refund()
-    kind, _, total = finish(shop)
-    shop.passes(3 * DAY)
-    assert finish(shop)[0] == kind
-    assert (shop.refunded, total) == (([400], 400) if kind == MADE else ([], 0))
-    assert {each[0] for each in shop.told} == {kind}
+    shop.io.at.clear()
+    if "lost" in happens:
+        found = shop.store.read(ORDER_ID)
+        assert not (is_refused and shop.told and found) or REFUND_ID in found.refunds_sent
+        shop.restore(row)
+    if "forgotten" in happens:
+        shop.passes(25 * HOUR)
+        shop.stripe.forget_keys()
+    assert finish(shop) == ((REFUSED, "charge_disputed", 0) if is_refused else (MADE, None, 400))
+    assert (len({*shop.told}), shop.refunded) == (1, [400] * (not is_refused))
 
 
 # ---------------------------------------------------------------- what waits
@@ -292,23 +275,6 @@ def test_a_refund_waits_for_its_payments_row(shop: Shop, state: Any) -> None:
     assert finish(shop) == (MADE, None, 400)
 
 
-@pytest.mark.parametrize("place", range(BOUNDARIES))
-@pytest.mark.parametrize("is_refused", [False, True])
-def test_its_payments_row_may_be_lost_at_any_moment(shop: Shop, place: int, *, is_refused: bool) -> None:
-    """And is restored as it was: the refund is made once, or told as refused, once the row knows it."""
-    row = shop.row()
-    if is_refused:
-        disputed(shop)
-    shop.io.passed, shop.io.at[place] = 0, shop.lose_row
-    shop.refund()
-    shop.io.at.clear()
-    found = shop.store.read(ORDER_ID)
-    assert not (is_refused and shop.told and found) or REFUND_ID in found.refunds_sent
-    shop.restore(row)
-    assert finish(shop)[0] == (REFUSED if is_refused else MADE)
-    assert shop.refunded == [400] * (not is_refused)
-
-
 @pytest.mark.parametrize("changes", [{"amount_minor": AMOUNT_MINOR + 1}, {"currency": "USD"}])
 def test_more_than_was_charged_is_poison(shop: Shop, changes: dict[str, Any]) -> None:
     """Nothing is sent to Stripe."""
@@ -330,8 +296,80 @@ def test_a_refund_that_stripe_holds_is_made(shop: Shop) -> None:
     assert ({told[0] for told in shop.told}, shop.alarms) == ({MADE}, [Cause.BALANCE_TOO_LOW])
 
 
-def test_the_samples_are_refunds_that_can_be_handled(sample: Sample) -> None:
-    """events/refund_charge follows the contract."""
-    for name in ("refund_requested", "duplicate"):
-        for record in sample(f"refund_charge/{name}")["Records"]:
-            assert RefundRequestedEvent.model_validate_json(record["body"]).data.amount_minor == 1000
+# ---------------------------------------------------------------- Stripe's later word: an event is a hint
+
+RETURNED = (REFUSED, "lost_or_stolen_card", 0)
+
+
+@pytest.fixture
+def refunded_shop(shop: Shop) -> Shop:
+    """Its first refund is made and refunded_shop."""
+    shop.refund()
+    shop.published.clear()
+    shop.counted.clear()
+    return shop
+
+
+def happens(shop: Shop, status: str = "failed", **changes: Any) -> None:
+    """An event says this of the refund."""
+    refund = replace(StripeRefund("re_0", status, 400, "EUR", refund_id=REFUND_ID), **changes)
+    about: Any = {"event_id": "evt_1", "type": "refund.failed", "created": T0, "payment_intent_id": PAYMENT_INTENT}
+    shop.apply(StripeEvent(**about, refund=refund))
+
+
+def bank_returns(shop: Shop) -> None:
+    shop.stripe.return_refund(shop.stripe.refunds[0])
+
+
+def test_late_repeated_and_disordered_events_tell_what_stripe_lists(refunded_shop: Shop) -> None:
+    """Whatever they say. Once the bank has returned it, no delivery refunds it again."""
+    happens(refunded_shop, "failed")
+    bank_returns(refunded_shop)
+    for status in ("pending", "failed", "succeeded"):
+        happens(refunded_shop, status)
+    refunded_shop.refund()
+    assert refunded_shop.told == [(MADE, None, 400), *[RETURNED] * 4]
+    assert {each.data.amount_minor for each in refunded_shop.published} == {400}
+    assert (refunded_shop.payment().amount_refunded_minor, len(refunded_shop.stripe.sent("create refund"))) == (0, 1)
+
+
+def test_a_refund_of_a_payment_whose_row_has_expired_is_not_told(refunded_shop: Shop) -> None:
+    """Nor of one whose row names another PaymentIntent. That it failed has to be known all the same."""
+    row = refunded_shop.row()
+    refunded_shop.lose_row()
+    bank_returns(refunded_shop)
+    refunded_shop.passes(501 * DAY)
+    happens(refunded_shop)
+    refunded_shop.restore({**row, "payment_intent_id": "pi_9"})
+    happens(refunded_shop)
+    expected = [Cause.REFUND_FAILED, Cause.MONEY_DIFFERS, Cause.REFUND_FAILED]
+    assert (refunded_shop.told, refunded_shop.alarms) == ([], expected)
+
+
+@pytest.mark.parametrize("refund_id", [None, "", "R-17", "rfd_1", f"{REFUND_ID}\n"])
+def test_a_refund_by_hand_is_not_told(refunded_shop: Shop, refund_id: str | None) -> None:
+    """It has no refund id, or another system's. Its charge's event counts it; if it fails, a person has to know."""
+    happens(refunded_shop, "succeeded", refund_id=refund_id)
+    assert refunded_shop.alarms == []
+    happens(refunded_shop, "failed", refund_id=refund_id)
+    assert (refunded_shop.told, refunded_shop.alarms) == ([], [Cause.REFUND_FAILED])
+
+
+@pytest.mark.parametrize("account", [0, 1])
+def test_an_event_that_stripe_does_not_confirm_is_deferred(refunded_shop: Shop, account: int) -> None:
+    """The API key may be another account's, or the list lags: Stripe sends the event again."""
+    refunded_shop.stripe.account = account
+    with pytest.raises(OUTAGES):
+        happens(refunded_shop, refund_id="rfd_" + "c" * 32)
+    assert refunded_shop.told == []
+
+
+def test_an_event_of_edited_metadata_is_deferred_for_a_day(refunded_shop: Shop) -> None:
+    """Then it is an alarm: otherwise the events after it would never be read."""
+    [made] = refunded_shop.stripe.refunds
+    made.metadata = {}
+    with pytest.raises(Deferred):
+        happens(refunded_shop)
+    refunded_shop.passes(DAY)
+    happens(refunded_shop)
+    assert (refunded_shop.told, refunded_shop.alarms) == ([], [Cause.MONEY_DIFFERS])

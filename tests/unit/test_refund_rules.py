@@ -1,14 +1,11 @@
-"""The decisions about refunds as tables over all that can be: what to do now, and which outcome is later."""
+"""The decisions about refunds as tables over all that can be."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import product
 from typing import Any
 
 import pytest
 
-from onecharge.contract.refunds import RefundOutcome, RefundState
-from onecharge.orders.refunds import StoredRefund
 from onecharge.payments.refund_rules import (
     UNANSWERED_SECONDS,
     Sent,
@@ -20,7 +17,6 @@ from onecharge.payments.refund_rules import (
 from onecharge.payments.stripe_responses import Deferred, Failure, ResponseKind
 from tests.shop.builders import HOUR, T0
 from tests.shop.shop import OTHER_REFUND_ID, REFUND, REFUND_ID
-from update_order.refunds import is_later
 
 BY_HAND = StripeRefund("re_9", "succeeded", 300, "EUR")
 FAILED_BY_HAND = replace(BY_HAND, status="failed")
@@ -83,54 +79,3 @@ def test_only_a_refusal_frees_the_amount(kind: ResponseKind, code: str | None) -
     """An outage, a wrong API key or too little balance does not. Stripe has no code for more than is left."""
     is_refused = kind in (ResponseKind.REFUND_REFUSED, ResponseKind.AMOUNT_REFUSED)
     assert refusal_of(Failure(kind, code)) == ((code or "more_than_is_left") if is_refused else None)
-
-
-# ---------------------------------------------------------------- which outcome is later
-
-PENDING, SUCCEEDED, FAILED = RefundState.PENDING, RefundState.SUCCEEDED, RefundState.FAILED
-STORED: dict[str, dict[str, Any]] = {
-    "pending": {"status": PENDING},
-    "refused": {"status": FAILED},
-    "held": {"status": SUCCEEDED, "stripe_refund_id": "re_1", "pending_reason": "insufficient_funds"},
-    "made": {"status": SUCCEEDED, "stripe_refund_id": "re_1"},
-    "returned": {"status": FAILED, "stripe_refund_id": "re_1"},
-}
-LATER = {
-    "pending": {"refused", "held", "made", "returned"},
-    "refused": {"held", "made", "returned"},
-    "held": {"returned"},
-    "made": {"returned"},
-    "returned": set[str](),
-}
-"""Which outcomes change each state, whenever they come."""
-BY_TIME = {("held", "made"), ("made", "held")}
-"""These alone are told by their time: Stripe may hold a refund and send it."""
-
-
-@pytest.mark.parametrize("seconds", [-1, 0, 1])
-@pytest.mark.parametrize("stored", STORED)
-def test_an_outcome_is_later_by_rank_and_not_by_arrival(stored: str, seconds: int) -> None:
-    """Each state, and each outcome that was seen a second before, with, or after it."""
-    told_at = datetime.fromtimestamp(T0, UTC)
-    refund = StoredRefund(
-        **REFUND.data.model_dump(exclude={"requested_at"}),
-        **STORED[stored],
-        fingerprint="f",
-        requested_at=told_at.isoformat(),
-        told_at=None if stored == "pending" else told_at.isoformat(),
-        correlation_id="c",
-    )
-    changed = set()
-    for told in STORED.keys() - {"pending"}:
-        given = {name: value for name, value in STORED[told].items() if name != "status"}
-        outcome = RefundOutcome(
-            **REFUND.data.model_dump(exclude={"requested_at"}),
-            **given,
-            amount_refunded_minor=0,
-            revision=1,
-            occurred_at=datetime.fromtimestamp(T0 + seconds, UTC),
-        )
-        if is_later(refund, outcome, STORED[told]["status"]):
-            changed.add(told)
-    by_time = {told for told in STORED if (stored, told) in BY_TIME and seconds > 0}
-    assert changed == LATER[stored] | by_time

@@ -1,18 +1,16 @@
 """republish: publishes again what waits for an outcome, and nothing else. The tables are in memory."""
 
 from collections import Counter
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from datetime import UTC, datetime
-from itertools import batched, pairwise
+from itertools import batched
 from typing import Any
 
 import pytest
-from botocore.exceptions import EndpointConnectionError
 
-from onecharge.contract.events import Event
 from onecharge.contract.refunds import RefundState
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.republication import DAY_SECONDS, FIRST_WAIT_SECONDS, RepublishCheckpoint, republications_due
+from onecharge.orders.republication import DAY_SECONDS, FIRST_WAIT_SECONDS, RepublishCheckpoint
 from onecharge.orders.transitions import WAITING
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore
@@ -24,7 +22,7 @@ from republish import republish
 from republish.republish import Republisher, TransientPublishFailure, waiting_orders, waiting_refunds
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.fake_sns import FakeSns
-from tests.support.harness import Log, create_table, load_template
+from tests.support.harness import Log, create_table
 from tests.support.silent import SILENT
 
 T0, HOUR = 1_800_000_000, 3600
@@ -117,16 +115,6 @@ def test_what_waits_is_published_ever_more_rarely(outbox: Outbox, table: str) ->
     assert told == [(order_id(1), days * DAY_SECONDS, Cause.OVERDUE) for days in (1, 2)]
 
 
-def test_republications_due_grow_one_by_one() -> None:
-    """At every second of three days. template.yaml has the schedule of these tests."""
-    due = [republications_due(seconds) for seconds in range(-1000, 3 * DAY_SECONDS)]
-    assert {later - earlier for earlier, later in pairwise(due)} == {0, 1}
-    events = load_template()["Resources"]["RepublishFunction"]["Properties"]["Events"]
-    assert [event["Properties"]["ScheduleExpression"] for event in events.values()] == [
-        f"rate({EVERY_SECONDS // 60} minutes)"
-    ]
-
-
 STATES = [*(("orders", status) for status in OrderStatus), *(("refunds", state) for state in RefundState)]
 
 
@@ -155,12 +143,7 @@ NO_TIME = "2026-13-01T00:00:00+00:00"
     ("table", "spoiled", "is_unreadable"),
     [
         ("orders", {"amount_minor": -1}, False),
-        ("orders", {"currency": "XXX"}, False),
-        ("orders", {"placed_at": "yesterday"}, False),
-        ("orders", {"cancel_requested_at": 5}, False),
         ("orders", {"waiting_since": NO_TIME}, True),
-        ("orders", {"status": None}, True),
-        ("orders", {"status": "ON_HOLD"}, True),
         ("orders", {"status": ["PENDING"]}, True),
         ("refunds", {"amount_minor": -1}, False),
         ("refunds", {"requested_at": NO_TIME}, True),
@@ -245,30 +228,3 @@ def test_what_sns_refuses_is_skipped_or_stays_due(outbox: Outbox, codes: list[st
     outbox.sns.publish_batch = answer_to  # type: ignore[method-assign]
     assert len(outbox.republish(seconds_later=60)) == 20 * is_transient
     assert outbox.republish(seconds_later=60) == []
-
-
-def test_an_order_is_published_although_its_stream_record_is_lost(outbox: Outbox) -> None:
-    """SNS is down for longer than a stream keeps its records."""
-    outbox.wait()
-    outbox.sns.down = {"orders-topic"}
-    while outbox.now < T0 + DAY_SECONDS + HOUR:
-        with suppress(EndpointConnectionError):
-            assert outbox.republish(seconds_later=EVERY_SECONDS) == []
-    outbox.sns.down = set()
-    assert outbox.republish(seconds_later=EVERY_SECONDS) == [1]
-
-
-def test_of_two_concurrent_runs_one_ends(outbox: Outbox) -> None:
-    """It has published a duplicate, which is harmless, and leaves the rest to the other run."""
-    outbox.wait()
-    outbox.now += FIRST_WAIT_SECONDS
-
-    def another_run_meanwhile(_: Event) -> bool:
-        outbox.sns.refuses = lambda _: False
-        assert outbox.republish() == [1]
-        return False
-
-    outbox.sns.refuses = another_run_meanwhile
-    assert outbox.republish() == [1, 1]
-    assert outbox.counted == {"Republished": 2, "ConcurrentRun": 1}
-    assert outbox.republish() == []

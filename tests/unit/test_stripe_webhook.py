@@ -8,19 +8,16 @@ import json
 import time
 from collections.abc import Callable
 
-import boto3
 import pytest
 
 from local.given_stripe import STRIPE_WEBHOOK_SECRET
-from local.samples import SAMPLES
 from onecharge.contract.states import PaymentState
 from stripe_standin.webhook_endpoints import signature
-from stripe_webhook.app import StripeWebhookParts
 from tests.shop.builders import T0
 from tests.shop.endpoint import Endpoint, Event, body_of, event_of
 from tests.shop.scripted_stripe import NO_ANSWER, WRONG_KEY
 from tests.shop.shop import order_id
-from tests.support.harness import LambdaContext, Log, Sample, load_template, number_of
+from tests.support.harness import Log, Sample
 
 
 @pytest.fixture
@@ -50,26 +47,13 @@ def test_an_event_of_no_interest_is_acknowledged(endpoint: Endpoint, event: Even
     assert endpoint.send(event, secret="whsec_guessed") == 400
 
 
-def test_another_shops_event_is_acknowledged(endpoint: Endpoint) -> None:
-    """Its shop applies it, through an endpoint of its own."""
-    event = endpoint.paid_at_the_bank()
-    event["data"]["object"]["metadata"]["shop"] = "another"
-    assert endpoint.send(event) == 200
-    assert (endpoint.counted, endpoint.stripe.requests) == (["EventOfAnotherShop", "EventProcessed"], [])
-    assert endpoint.payment().state is PaymentState.REQUIRES_ACTION
-
-
 # ---------------------------------------------------------------- whom an event is taken from
 
 HEADERS: dict[str, Callable[[str], str]] = {
     "of another secret": lambda body: signed(body, "whsec_guessed"),
     "of another body": lambda body: signed(body + " "),
     "too old": lambda body: signed(body, age_seconds=302),
-    "absent": lambda _: "",
-    "of another scheme": lambda body: signed(body).replace("v1=", "v0="),
     "no ASCII": lambda _: f"t={int(time.time())},v1=é",
-    "sent twice, with an old one": lambda body: f"t={int(time.time())},v1=a,{signed(body, age_seconds=302)}",
-    "no signature at all": lambda _: "Bearer x",
     "a time that was changed": lambda body: signature(body, STRIPE_WEBHOOK_SECRET, 1).replace("t=1", "t=4102444800"),
 }
 
@@ -86,12 +70,6 @@ def test_what_stripe_did_not_sign_is_refused(endpoint: Endpoint, header: Callabl
         "urn:onecharge:problem:not-from-stripe",
         "The signature is not Stripe's.",
     )
-
-
-@pytest.mark.parametrize("body", ["", "no Base64!", base64.b64encode(b"\xff\xfe").decode()])
-def test_a_body_that_cannot_be_read_is_refused(endpoint: Endpoint, body: str) -> None:
-    """As any other that Stripe did not sign."""
-    assert endpoint.request(body, "t=1,v1=a", encoded=True)[0] == 400
 
 
 @pytest.mark.parametrize("encoded", [False, True])
@@ -114,10 +92,8 @@ OURS, NEW = STRIPE_WEBHOOK_SECRET, "whsec_new"
     [
         (OURS, OURS, (OURS, NEW), 200),
         (NEW, NEW, (OURS, NEW), 200),
-        (NEW, NEW, (NEW,), 200),
         (NEW, NEW, (OURS,), 400),
         (OURS, NEW, (NEW,), 200),
-        ("later", OURS, (OURS,), 200),
         ("later", OURS, ("later",), 400),
     ],
 )
@@ -199,25 +175,3 @@ def test_a_live_event_in_a_sandbox_is_deferred(endpoint: Endpoint) -> None:
     assert endpoint.counted == ["EventOfOtherMode", "WebhookDeferred", "Alarm"]
     assert (endpoint.stripe.requests, str(endpoint.dynamodb.tables)) == ([], rows)
     assert endpoint.send(event | {"livemode": False}) == 200
-
-
-def test_a_secret_that_cannot_be_read_is_an_outage(aws: None, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is refused for it: Stripe sends again, and by then the secret is there."""
-    monkeypatch.setattr("onecharge.runtime.secrets.RETRY_SECONDS", 0)
-    variables = load_template()["Resources"]["StripeWebhookFunction"]["Properties"]["Environment"]["Variables"]
-    parts = StripeWebhookParts({name: number_of(name) or name for name in variables})
-    event = sample("stripe_webhook/payment_intent_succeeded")
-    event["body"] = event["body"].replace("payment_intent.succeeded", "customer.created")
-    event["headers"]["stripe-signature"] = signed(event["body"])
-    assert parts.route.resolver.resolve(event, LambdaContext())["statusCode"] == 503
-    secrets = boto3.client("secretsmanager")
-    secrets.create_secret(Name="STRIPE_SECRET_ARN", SecretString="sk_test_x")
-    secrets.create_secret(Name="STRIPE_WEBHOOK_SECRET_ARN", SecretString=f"{STRIPE_WEBHOOK_SECRET}\n")
-    assert parts.route.resolver.resolve(event, LambdaContext())["statusCode"] == 200
-    parts.counts.flush()
-
-
-@pytest.mark.parametrize("name", SAMPLES["stripe_webhook"])
-def test_each_sample_is_what_its_name_says(endpoint: Endpoint, name: str) -> None:
-    """They are signed for the year 2100 with the local run's secret: Stripe's verifier refuses only what is old."""
-    assert endpoint.resolve(endpoint.sample(f"stripe_webhook/{name}"))[0] == SAMPLES["stripe_webhook"][name]

@@ -2,9 +2,7 @@
 
 import pytest
 
-from onecharge.orders.schema import REFUNDABLE_SECONDS
-from onecharge.orders.schema import RETENTION_SECONDS as ORDER_RETENTION_SECONDS
-from onecharge.payments.time_bounds import RETENTION_SECONDS, STRIPE_RETRIES, TimeBounds
+from onecharge.payments.time_bounds import STRIPE_RETRIES, TimeBounds
 from onecharge.runtime.aws import BATCH_SIZE
 from onecharge.runtime.consumer import BACKOFF_CAP_SECONDS, backoff_seconds
 from tests.shop.builders import DAY
@@ -47,13 +45,6 @@ def test_a_function_timeout_that_is_too_short_is_refused() -> None:
         TimeBounds(5)
 
 
-def test_rows_outlive_what_asks_for_them() -> None:
-    """An order outlives its payment by 14 days in a queue and 14 days in its DLQ: as long as a payment answers, its
-    order refuses another cart. A refund is refused ten days and more before its payment expires."""
-    assert ORDER_RETENTION_SECONDS > RETENTION_SECONDS + (14 + 14) * DAY
-    assert REFUNDABLE_SECONDS == RETENTION_SECONDS - 75 * DAY
-
-
 @pytest.mark.parametrize("queue", ["PaymentsQueue", "RefundsQueue"])
 def test_an_outage_of_a_day_moves_no_message_to_the_dlq(queue: str) -> None:
     """Even without jitter, backoff over maxReceiveCount receives takes longer than a day."""
@@ -61,20 +52,6 @@ def test_an_outage_of_a_day_moves_no_message_to_the_dlq(queue: str) -> None:
     assert sum(backoff_seconds(count, jitter=0) for count in range(1, receives)) > DAY
     assert receives * PROFILES["live"]["PaymentsVisibilityTimeoutSeconds"] > DAY
     assert backoff_seconds(receives, jitter=1) == BACKOFF_CAP_SECONDS
-
-
-def test_a_run_of_reconcile_ends_before_the_next_begins() -> None:
-    """Two runs in parallel would do no harm, but one of them would be of no use."""
-    properties = RESOURCES["ReconcileFunction"]["Properties"]
-    assert properties["Events"]["EveryFiveMinutes"]["Properties"]["ScheduleExpression"] == "rate(5 minutes)"
-    assert properties["Timeout"] < 300
-
-
-def test_dlqs_have_the_longest_retention() -> None:
-    """14 days, SQS's maximum, for every DLQ."""
-    dlqs = {name: each["Properties"] for name, each in RESOURCES.items() if name.endswith("Dlq")}
-    assert {"PaymentsDlq", "OrderUpdatesDlq", "SubscriptionsDlq"} <= dlqs.keys()
-    assert {each["MessageRetentionPeriod"] for each in dlqs.values()} == {14 * DAY}
 
 
 def test_the_batch_size_is_the_number_of_threads() -> None:

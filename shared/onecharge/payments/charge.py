@@ -121,7 +121,7 @@ def cancel(intent: StripeIntent, tools: Tools, reason: str = "requested_by_custo
 def retrieve(payment_intent_id: str, tools: Tools, *, is_disputed: bool = False) -> StripeIntent:
     """The PaymentIntent as it is now, with the refunds and the dispute of its charge."""
     tools.require_time()
-    return _shown(tools.stripe.retrieve(payment_intent_id, is_disputed=is_disputed))
+    return _shown(tools.stripe.retrieve(payment_intent_id, is_disputed=is_disputed, before_list=tools.require_time))
 
 
 def _shown(response: Response) -> StripeIntent:

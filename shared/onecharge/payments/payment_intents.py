@@ -85,16 +85,21 @@ class PaymentIntents:
         options: RequestOptions = {"idempotency_key": row.confirm_key(self.shop)}
         return _asked(lambda: self.client.v1.payment_intents.confirm(intent_id, parameters, options), intent_id)
 
-    def retrieve(self, intent_id: str, *, is_disputed: bool = False) -> Response:
+    def retrieve(
+        self, intent_id: str, *, is_disputed: bool = False, before_list: Callable[[], None] = lambda: None
+    ) -> Response:
         """The PaymentIntent as it is now, with its latest charge: an update clears the PaymentIntent's last error.
 
         Args:
             is_disputed: whether an event says so. Its disputes are listed then, and if its charge says so.
+            before_list: raises if no further request may be begun.
         """
         expand: Any = {"expand": ["latest_charge"]}
         response = _asked(lambda: self.client.v1.payment_intents.retrieve(intent_id, expand), intent_id)
         if response.intent is None:
             return response
+        if is_disputed or response.intent.is_disputed:
+            before_list()
         try:
             return replace(response, intent=self.with_dispute(response.intent, is_disputed=is_disputed))
         except stripe.StripeError as error:

@@ -66,7 +66,7 @@ def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
             raise found
         # First: what the order service has left to refund is counted from the row's total.
         synced = sync_row(wanted.order_id, row.payment_intent_id, tools)
-        if synced is None or synced.request != row.request:
+        if synced is None or (synced.request, synced.payment_intent_id) != (row.request, row.payment_intent_id):
             raise Deferred("the payment's row was lost meanwhile", alarm=Cause.ROW_LOST)
         tell(synced, found, tools, seen_at=now, correlation_id=event.correlationid)
     except Deferred as deferred:

@@ -133,7 +133,8 @@ class Consumer[E: Event]:
         """
         groups = defaultdict[str, list[Delivery]](list)
         for delivery in map(Delivery.of, records_of(event, "aws:sqs", self._logger)):
-            groups[(self._queue.is_fifo and delivery.group) or delivery.message_id].append(delivery)
+            # Not by message id: a batch of a standard queue may hold a message twice.
+            groups[(self._queue.is_fifo and delivery.group) or delivery.receipt_handle].append(delivery)
         failed = self._threads.map(self._failed_of_group, groups.values())
         return {"batchItemFailures": [{"itemIdentifier": each.message_id} for group in failed for each in group]}
 

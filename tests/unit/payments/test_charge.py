@@ -17,7 +17,7 @@ from onecharge.payments.rows import OTHER_PARAMETERS, Claimed
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Done, RetryAfter
-from tests.shop.builders import BOUNDS, DAY, HOUR, ORDER_ID, REQUEST, SHOP, T0
+from tests.shop.builders import BOUNDS, HOUR, ORDER_ID, REQUEST, SHOP, T0
 from tests.shop.dynamodb import SENT_AGAIN
 from tests.shop.scripted_stripe import (
     ASKS_FOR_ACTION,
@@ -174,32 +174,6 @@ def test_a_payment_intent_that_takes_no_cards_declines_nobody(shop: Shop) -> Non
     shop.lose_row()
     assert shop.deliver() == Done()
     assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_2"), [])
-
-
-def test_an_old_order_is_held_and_created_under_other_keys_once_it_is_released(shop: Shop) -> None:
-    """After 22 hours nothing is sent, and its message is deleted: reconcile raises the alarm. A release has keys of its
-    own; what the first window's key has created is never confirmed."""
-    shop.stripe.next("create", LOST)
-    shop.deliver()
-    shop.now = OLD
-    assert (shop.deliver(), shop.stripe.operations, shop.alarms) == (Done(), ["create"], [])
-    assert (shop.outcome, shop.payment().lease_expires_at) == (("PENDING", None), 0)
-    shop.store.write_if_unchanged(shop.payment(), {"released_at": OLD}, now=OLD)
-    shop.passes(DAY - 2 * HOUR - 1)
-    assert shop.deliver() == Done()
-    assert shop.stripe.sent("create")[1:] == [f"{SHOP}:{ORDER_ID}:{OLD}:0"]
-    assert shop.stripe.charged == ["pi_1"]
-
-
-def test_a_row_with_a_payment_intent_is_never_too_old(shop: Shop) -> None:
-    """It can succeed once, whether or not Stripe remembers its keys."""
-    shop.stripe.next("confirm", NO_ANSWER)
-    shop.deliver()
-    shop.now = OLD + 10**6
-    shop.stripe.forget_keys()
-    assert shop.deliver() == Done()
-    assert shop.stripe.operations[2:] == ["retrieve", "confirm"]
-    assert shop.stripe.charged == ["pi_0"]
 
 
 # ---------------------------------------------------------------- confirm

@@ -1,5 +1,9 @@
-"""One delivery: its claim, what it becomes, what it counts and logs; however many an order has, one is charged."""
+"""One delivery: its claim, what it becomes, what it counts; however many an order has, one is charged.
 
+Once a cancellation is requested nothing is confirmed, CANCELED rests on what Stripe shows, and each one ends.
+"""
+
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,6 +11,7 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
+from onecharge.payments.charge_rules import CREATE_SECONDS
 from onecharge.payments.deliveries import REEMIT_AFTER_SECONDS, reemit_if_late
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -15,14 +20,17 @@ from tests.shop.builders import AMOUNT_MINOR, BOUNDS, ORDER_ID, T0, order
 from tests.shop.scripted_stripe import (
     ASKS_FOR_ACTION,
     LOST,
-    LOST_CARD,
     MASTERCARD,
     NO_ANSWER,
+    NO_FUNDS,
     OUTAGE,
     VISA,
     WRONG_KEY,
     Execute,
+    Step,
     afterwards,
+    killed,
+    killed_after,
     meanwhile,
 )
 from tests.shop.shop import Shop
@@ -54,19 +62,19 @@ def test_a_duplicate_waits_while_the_order_is_being_charged(shop: Shop, behind: 
     assert refused["row"] == {**claimed["row"], "revision": claimed["row"]["revision"] + 1, "payment_intent_id": "pi_0"}
 
 
-@pytest.mark.parametrize("card", [VISA, LOST_CARD, ASKS_FOR_ACTION])
+@pytest.mark.parametrize("card", [VISA, NO_FUNDS, ASKS_FOR_ACTION])
 @pytest.mark.parametrize("attempt", [1, 2])
 def test_a_late_duplicate_has_the_outcome_emitted_again(shop: Shop, card: str, attempt: int) -> None:
     """The table's stream carries it again, since its first record may be lost; once in 15 minutes at most. One of an
     earlier attempt does so, too: the order was restored."""
     if attempt == 2:
-        shop.deliver(payment_method=LOST_CARD)
+        shop.deliver(payment_method=NO_FUNDS)
     shop.deliver(attempt=attempt, payment_method=card)
     final, sent, until = shop.row(), len(shop.stripe.requests), shop.now + REEMIT_AFTER_SECONDS
     emitted = final | {"last_emitted_at": until, "revision": until}
     for seconds, expected in ((REEMIT_AFTER_SECONDS - 1, final), (1, emitted), (REEMIT_AFTER_SECONDS - 1, emitted)):
         shop.passes(seconds)
-        assert (shop.deliver(payment_method=LOST_CARD if attempt == 2 else card), shop.row()) == (Done(), expected)
+        assert (shop.deliver(payment_method=NO_FUNDS if attempt == 2 else card), shop.row()) == (Done(), expected)
     assert len(shop.stripe.requests) == sent
 
 
@@ -81,15 +89,15 @@ def test_an_unfinished_row_has_no_outcome_to_emit(shop: Shop) -> None:
 def test_a_message_of_an_earlier_attempt_continues_an_unfinished_one(shop: Shop) -> None:
     """The order was put back to it, or was placed again at another time: no message of the later attempt comes. It
     does not take over a lease."""
-    shop.deliver(payment_method=LOST_CARD)
+    shop.deliver(payment_method=NO_FUNDS)
     seen: list[Any] = []
-    shop.stripe.next("confirm", meanwhile(lambda: seen.append(shop.deliver(payment_method=LOST_CARD))))
+    shop.stripe.next("confirm", meanwhile(lambda: seen.append(shop.deliver(payment_method=NO_FUNDS))))
     shop.stripe.next("retrieve", NO_ANSWER)
     shop.stripe.next("retrieve", NO_ANSWER)
     assert shop.deliver(attempt=2) == BackOff()
     placed_at = datetime.fromtimestamp(shop.now, UTC)
-    assert shop.deliver(payment_method=LOST_CARD, placed_at=placed_at) == BackOff()
-    assert shop.deliver(payment_method=LOST_CARD, placed_at=placed_at) == Done()
+    assert shop.deliver(payment_method=NO_FUNDS, placed_at=placed_at) == BackOff()
+    assert shop.deliver(payment_method=NO_FUNDS, placed_at=placed_at) == Done()
     row = shop.payment()
     assert (row.state, row.attempt, row.payment_method, row.request.placed_at) == ("SUCCEEDED", 2, VISA, T0)
     assert (seen, len(shop.stripe.charged), shop.alarms) == ([RetryAfter(BOUNDS.lease_seconds)], 1, [])
@@ -115,9 +123,9 @@ def test_a_changed_message_changes_nothing(shop: Shop, changes: dict[str, Any], 
     assert (intent.amount, intent.currency, intent.payment_method) == (AMOUNT_MINOR, "eur", VISA)
     assert intent.metadata["customer_id"] == "cus_1"
     assert (shop.outcome, len(shop.stripe.charged)) == (("SUCCEEDED", "pi_0"), 1)
-    shop.deliver("b", payment_method=LOST_CARD)
+    shop.deliver("b", payment_method=NO_FUNDS)
     shop.deliver("b", attempt=2)
-    shop.cancel(order_id=shop.order("b").order_id, payment_method=LOST_CARD)
+    shop.cancel(order_id=shop.order("b").order_id, payment_method=NO_FUNDS)
     assert shop.alarms == [Cause.UNEXPECTED_ERROR]
 
 
@@ -137,7 +145,7 @@ def test_a_time_in_the_future_is_poison(shop: Shop, event: Any) -> None:
 
 def test_money_and_declines_are_counted_once_however_often_a_message_is_delivered(shop: Shop) -> None:
     """They are counted when the row ends: neither by a duplicate, early or late, nor by a replay."""
-    shop.deliver("b", payment_method=LOST_CARD)
+    shop.deliver("b", payment_method=NO_FUNDS)
     shop.deliver("c", payment_method=ASKS_FOR_ACTION)
     shop.stripe.next("confirm", LOST)
     assert shop.deliver() == BackOff()
@@ -182,18 +190,68 @@ def test_the_alarm_is_raised_even_if_the_lease_cannot_be_released(shop: Shop) ->
     assert shop.alarms == [Cause.STRIPE_ACCOUNT]
 
 
-def test_every_step_of_a_delivery_is_one_log_line(shop: Shop) -> None:
-    """It has order id, attempt, correlation id and PaymentIntent, and no client secret."""
-    shop.stripe.next("confirm", OUTAGE)
-    for _ in range(3):
-        shop.deliver()
-    shop.cancel()
-    first = ["payment claimed", "PaymentIntent stored", "payment not finished"]
-    ignored = "duplicate ignored: the attempt has ended"
-    lines = shop.log.lines
-    assert [line["message"] for line in lines] == [*first, "payment claimed", "payment finalized", *[ignored] * 2]
-    ids = {"order_id": ORDER_ID, "attempt": 1, "correlation_id": "c"}
-    assert all(line.items() >= ids.items() for line in lines)
-    assert lines[1]["payment_intent_id"] == "pi_0"
-    assert lines[4].items() >= {"state": "SUCCEEDED", "payment_intent_id": "pi_0"}.items()
-    assert "_secret_" not in shop.log.text
+# ---------------------------------------------------------------- cancellations
+
+
+@pytest.mark.parametrize("card", [None, NO_FUNDS, ASKS_FOR_ACTION])
+def test_a_canceled_order_leaves_a_trace_at_stripe(shop: Shop, card: str | None) -> None:
+    """Its PaymentIntent, or one that is created for it, is canceled. If the row is lost, the order's own message finds
+    it so, and charges nothing."""
+    if card:
+        shop.deliver(payment_method=card)
+    assert [shop.cancel(), shop.cancel()] == [Done()] * 2
+    assert shop.stripe.operations.count("cancel") == 1
+    assert shop.stripe.intent("pi_0").cancellation_reason == "requested_by_customer"
+    assert (shop.outcome, shop.payment().reason) == (("CANCELED", "pi_0"), None)
+    shop.lose_row()
+    assert shop.deliver() == Done()
+    assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_0"), [])
+
+
+def test_a_paid_order_is_not_canceled(shop: Shop) -> None:
+    """The request is not even stored, and costs no request to Stripe."""
+    shop.deliver()
+    assert shop.cancel() == Done()
+    assert (shop.payment().state, shop.payment().cancel_requested_at) == ("SUCCEEDED", None)
+    assert shop.stripe.operations == ["create", "confirm"]
+
+
+def test_a_customer_who_authenticated_first_has_paid(shop: Shop) -> None:
+    """Stripe decides the race: it does not cancel a PaymentIntent that has succeeded. The row knows of its dispute."""
+    shop.deliver(payment_method=ASKS_FOR_ACTION)
+
+    def pays() -> None:
+        shop.stripe.bank_decides(shop.stripe.intent("pi_0"), pays=True)
+        shop.stripe.disputed("pi_0", "needs_response")
+
+    shop.stripe.next("cancel", meanwhile(pays))
+    assert shop.cancel(payment_method=ASKS_FOR_ACTION) == Done()
+    assert (shop.outcome, shop.payment().dispute_status) == (("SUCCEEDED", "pi_0"), "needs_response")
+    assert shop.alarms == [Cause.CHARGE_DISPUTED]
+
+
+def test_a_held_order_keeps_its_cancellation(shop: Shop) -> None:
+    """An operator has to look at Stripe first. Once it is released, the worker creates its trace and cancels it."""
+    shop.now = T0 + CREATE_SECONDS
+    assert shop.cancel() == Done()
+    assert (shop.outcome, shop.stripe.requests) == (("PENDING", None), [])
+    assert shop.payment().cancel_requested_at == shop.now
+    shop.store.write_if_unchanged(shop.payment(), {"released_at": shop.now}, now=shop.now)
+    assert shop.cancel() == Done()
+    assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_0"), [])
+
+
+@pytest.mark.parametrize("operation", ["create", "cancel"])
+@pytest.mark.parametrize("step", [NO_ANSWER, LOST, killed, killed_after])
+def test_a_cancellation_that_was_interrupted_is_finished_by_the_next_delivery(
+    shop: Shop, operation: str, step: Step
+) -> None:
+    """Of either message. If its worker died, once the lease has expired; nothing is confirmed."""
+    shop.stripe.next(operation, step)
+    with suppress(KeyboardInterrupt):
+        assert shop.cancel() == BackOff()
+    if step in (killed, killed_after):
+        assert shop.deliver() == RetryAfter(BOUNDS.lease_seconds)
+        shop.passes()
+    assert shop.deliver() == Done()
+    assert (shop.outcome, shop.stripe.sent("confirm")) == (("CANCELED", "pi_0"), [])

@@ -12,7 +12,6 @@ from onecharge.payments.stripe_events import (
     EVENT_TYPES,
     RECEIVED_STEP_SECONDS,
     NewestReceived,
-    Received,
     StripeEvent,
     list_events,
     parse_event,
@@ -104,20 +103,3 @@ def test_the_newest_event_is_stored_once_a_minute(shop: Shop) -> None:
         assert received is not None
         stored.append((received.newest_event_at - T0, received.version))
     assert stored == [(0, 1)] * 3 + [(RECEIVED_STEP_SECONDS, 2)] * 3
-
-
-def test_two_environments_may_store_at_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other one has written since this one has read: the next event tries again."""
-    state = shop.received
-    newest, read = NewestReceived(state), state.read
-
-    def read_then_written() -> Received | None:
-        before = read()
-        state.write(before or Received())
-        return before
-
-    monkeypatch.setattr(state, "read", read_then_written)
-    newest.saw(seen_at(T0))
-    monkeypatch.setattr(state, "read", read)
-    newest.saw(seen_at(T0))
-    assert state.read() == Received(newest_event_at=T0, version=2)

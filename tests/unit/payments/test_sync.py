@@ -16,11 +16,10 @@ from onecharge.payments.sync import TRIES, cause_of, sync
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.secrets import SecretUnavailable
-from tests.shop.builders import AMOUNT_MINOR, ORDER_ID, T0
-from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, afterwards, answer, meanwhile
+from tests.shop.builders import ORDER_ID, T0
+from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, afterwards, meanwhile
 from tests.shop.shop import Shop, order_id
 from tests.shop.stripe import sdk_error
-from tests.shop.tools import REQUIRES_ACTION_SECONDS
 
 
 def happens(shop: Shop, sent: dict[str, Any]) -> list[str]:
@@ -60,19 +59,6 @@ def test_what_the_row_shows_costs_no_request(shop: Shop) -> None:
     row = shop.row()
     assert [each for sent in (asks, declined, refunded, *shop.stripe.webhooks) for each in happens(shop, sent)] == []
     assert shop.row() == row
-
-
-def test_a_refund_costs_two_requests_and_a_dispute_six(shop: Shop) -> None:
-    """Together with the events that say nothing new. Stripe is asked until nothing differs, and first whose a dispute
-    is."""
-    shop.deliver()
-    already = len(shop.stripe.webhooks)
-    shop.stripe.refund_by_hand("pi_0", 700)
-    refund = [each for sent in shop.stripe.webhooks[already:] for each in happens(shop, sent)]
-    assert refund == ["retrieve"] * 2
-    disputed = shop.stripe.disputed("pi_0", "needs_response")
-    assert [len(happens(shop, disputed)) for _ in range(2)] == [6, 2]
-    assert (shop.payment().amount_refunded_minor, shop.payment().dispute) == (700, ("du_0", "needs_response"))
 
 
 # ---------------------------------------------------------------- whose it is
@@ -143,22 +129,6 @@ def test_a_success_is_written_once_whoever_tells_it(shop: Shop, card: str, expec
     assert (shop.outcome, shop.alarms) == (("SUCCEEDED", "pi_0"), expected)
 
 
-def test_a_second_success_is_an_alarm_until_it_is_refunded(shop: Shop) -> None:
-    """Of a PaymentIntent that the row does not name; in full, by a person at Stripe. The row stays as it is, also if
-    both have the same sum refunded."""
-    shop.deliver()
-    happens(shop, shop.stripe.refund_by_hand("pi_0", AMOUNT_MINOR - 1))
-    row = shop.row()
-    sent = paid_elsewhere(shop)
-    shop.counted.clear()
-    happens(shop, sent)
-    happens(shop, shop.stripe.refund_by_hand("pi_1", AMOUNT_MINOR - 1))
-    assert raised(shop) == [Cause.MONEY_DIFFERS] * 2
-    happens(shop, shop.stripe.refund_by_hand("pi_1", 1))
-    happens(shop, sent)
-    assert (shop.alarms, shop.row()) == ([], row)
-
-
 def test_a_success_before_its_id_is_stored_is_no_second_one(shop: Shop) -> None:
     """The row that was read names none; by the time that Stripe is asked, its worker has stored it, and charged."""
     ahead = Shop()
@@ -222,21 +192,6 @@ def test_each_dispute_that_needs_a_response_is_one_alarm(shop: Shop) -> None:
     ]
     lines = [line for line in shop.log.lines if line.get("cause") == Cause.CHARGE_DISPUTED]
     assert {(line["order_id"], line["dispute_id"]) for line in lines} == {(ORDER_ID, "du_0"), (ORDER_ID, "du_1")}
-
-
-def test_3d_secure_that_has_expired_is_canceled_at_stripe_first(shop: Shop) -> None:
-    """Any event of it finds that. A cancel that Stripe refuses is an alarm, and the order waits; then it is CANCELED as
-    `expired`."""
-    shop.deliver(payment_method=ASKS_FOR_ACTION)
-    shop.now += REQUIRES_ACTION_SECONDS
-    sent = shop.stripe.show("pi_0", "requires_action")
-    shop.stripe.next("cancel", answer(403))
-    with pytest.raises(Deferred) as deferred:
-        happens(shop, sent)
-    assert (cause_of(deferred.value), shop.state()) == (Cause.STRIPE_ACCOUNT, PaymentState.REQUIRES_ACTION)
-    happens(shop, sent)
-    assert shop.stripe.intent("pi_0").cancellation_reason == "abandoned"
-    assert (shop.state(), shop.row()["reason"], shop.alarms) == (PaymentState.CANCELED, "expired", [])
 
 
 # ---------------------------------------------------------------- others write, too; outages
