@@ -48,7 +48,7 @@ def test_the_e2e_tests_run_against_a_stack_by_its_name(stack: Stack, environment
     done = run(environment, *words)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     assert " passed" in done.stdout
-    assert "needs the Stripe stand-in: nobody can do `add_fault` at Stripe" in done.stdout
+    assert "needs the Stripe stand-in: nobody can do `authenticate` at Stripe" in done.stdout
     del environment["TOKEN_COMMAND"]
     refused = run(environment, *words)
     assert (refused.returncode, "TOKEN_COMMAND is missing" in refused.stdout) == (2, True)
