@@ -133,27 +133,6 @@ def test_an_id_that_no_order_has_is_not_looked_for(
     assert client.requested == []
 
 
-@pytest.mark.parametrize("name", FOR_CUSTOMERS)
-def test_nothing_that_is_sent_names_the_customer(client: Client, name: str) -> None:
-    """Refused, or ignored: never served for the customer that a body or a query names."""
-    client.customer = "cus_2"
-    order_id = ready(client, name)
-    before = client.stored()
-    client.customer = "cus_1"
-    assert client.ask(name, order_id, customer_id="cus_2").status == 404
-    assert client.ask(name, order_id, {"customer_id": "cus_2"}).status in (400, 404)
-    assert client.stored() == before
-
-
-def test_a_cursor_of_another_customer_shows_nothing_of_theirs(client: Client) -> None:
-    """It only says where a page begins."""
-    for _ in range(3):
-        client.placed()
-    cursor = client.ask("list_orders", limit="1").body["next_cursor"]
-    client.customer = "cus_2"
-    assert client.ask("list_orders", limit="1", cursor=cursor).body["orders"] == []
-
-
 # ---------------------------------------------------------------- the staff
 
 
