@@ -273,7 +273,7 @@ def _ref(model: type[BaseModel] | None) -> dict[str, Any]:
 
 def _schemas() -> dict[str, Any]:
     bodies = [each.body for each in OPERATIONS if each.body]
-    responses = {ProblemDetails, GatewayMessage, *(each.response for each in OPERATIONS)}
+    responses: set[type[BaseModel]] = {ProblemDetails, GatewayMessage, *(each.response for each in OPERATIONS)}
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(each, "validation") for each in bodies]
     models += [(each, "serialization") for each in sorted(responses, key=lambda model: model.__name__)]
     _, schemas = models_json_schema(

@@ -1,24 +1,15 @@
-"""GET /orders/{order_id}/payment: the client secret, shown to the order's customer alone, and kept by nobody.
-
-DynamoDB and Stripe are in memory; the composed function runs over moto and the SDK's own HTTP requests.
-"""
+"""GET /orders/{order_id}/payment: the client secret, shown to the order's customer alone, and kept by nobody."""
 
 import json
 from typing import Any
 
-import boto3
 import pytest
-from responses import RequestsMock
 
-from get_payment.app import GetPaymentParts
 from get_payment.payment import PaymentView, payment_api
 from onecharge.contract.states import PaymentState
-from onecharge.runtime.dynamodb import to_item
-from onecharge.runtime.http_api import HttpApi
-from tests.shop.builders import INTENTS, PAYMENTS, SHOP, STRIPE_API, stripe_intent
 from tests.shop.scripted_stripe import ASKS_FOR_ACTION, NO_ANSWER, WRONG_KEY
 from tests.shop.shop import Shop, order_id
-from tests.support.harness import LambdaContext, Log, Sample, create_table
+from tests.support.harness import LambdaContext, Log, Sample
 from tests.support.orders_api import UNKNOWN
 
 
@@ -32,16 +23,14 @@ class Page:
         self.shop.deliver(payment_method=ASKS_FOR_ACTION)
         self.shop.stripe.requests.clear()
 
-    def ask(
-        self, of: str = order_id("a"), customer: str | None = "cus_1", *, api: HttpApi | None = None
-    ) -> tuple[int, Any, Any]:
+    def ask(self, of: str = order_id("a"), customer: str | None = "cus_1") -> tuple[int, Any, Any]:
         """The status, and the secret and Stripe's status, or the problem and nothing."""
         event = self._sample("get_payment/get_payment")
         event["requestContext"]["authorizer"]["jwt"]["claims"]["sub"] = customer
         if customer is None:
             del event["requestContext"]["authorizer"]
         event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{of}/payment"
-        answer = (api or self.api).resolve(event, LambdaContext())
+        answer = self.api.resolve(event, LambdaContext())
         body = json.loads(answer["body"])
         if answer["statusCode"] != 200:
             return answer["statusCode"], body["type"].removeprefix("urn:onecharge:problem:"), None
@@ -99,21 +88,3 @@ def test_an_outage_is_503(page: Page, failure: Any, log: Log) -> None:
     assert (page.ask(), "ClientSecretUnknown" in page.counted) == ((503, "try-again", None), True)
     [line] = [line for line in log.lines if line["message"].startswith("client secret unknown")]
     assert (line["order_id"], line["correlation_id"]) == (order_id("a"), page.shop.row()["correlation_id"])
-
-
-@pytest.mark.parametrize("lost", ["", "the key", "the table"])
-def test_the_function_retrieves_the_payment_intent(aws: None, page: Page, http: RequestsMock, lost: str) -> None:
-    """By one request to Stripe; an outage of AWS is 503."""
-    dynamodb, secrets = boto3.client("dynamodb"), boto3.client("secretsmanager")
-    if lost != "the table":
-        create_table(dynamodb, PAYMENTS, "PaymentsTable")
-        dynamodb.put_item(TableName=PAYMENTS, Item=to_item(page.shop.row()))
-    if lost != "the key":
-        secrets.create_secret(Name="stripe", SecretString="sk_test_x")
-    environment = {"PAYMENTS_TABLE": PAYMENTS, "STRIPE_SECRET_ARN": "stripe", "STRIPE_API_BASE": STRIPE_API}
-    environment |= {"PROFILE": "sandbox", "SHOP": SHOP, "FUNCTION_TIMEOUT_SECONDS": "15"}
-    if not lost:
-        shown = stripe_intent("requires_action", id="pi_0", client_secret="pi_0_secret_y")
-        http.get(f"{INTENTS}/pi_0", json=shown | {"metadata": {"order_id": order_id("a")}})
-    answer = page.ask(api=GetPaymentParts(environment).resolver)
-    assert answer == ((503, "try-again", None) if lost else (200, "pi_0_secret_y", "requires_action"))
