@@ -1,6 +1,5 @@
 """GET /orders/{order_id} and GET /orders: an order as it is, to its customer; a list page by page."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from unittest.mock import ANY
@@ -78,15 +77,6 @@ def listed(client: Client) -> dict[str, str]:
     return {order["order_id"]: order["status"] for order in answer.body["orders"]}
 
 
-def before_the_orders_are_read(client: Client, happens: Callable[[], object]) -> None:
-    """Something happens after the index was read."""
-
-    def happens_now(**_: object) -> None:
-        happens()
-
-    client.dynamodb.meta.events.register("before-call.dynamodb.BatchGetItem", happens_now)
-
-
 def test_the_newest_order_is_first_and_each_is_shown_as_it_is(client: Client) -> None:
     """Whatever happened to an order since the index was read: one that expired, or is not the customer's, is left out,
     and nothing is wrong. One query, and one read of all orders of the page; none of them costs one request."""
@@ -96,19 +86,31 @@ def test_the_newest_order_is_first_and_each_is_shown_as_it_is(client: Client) ->
         order_ids.append(client.placed())
         client.now += timedelta(minutes=1)
 
-    def happens() -> None:
+    def happens_meanwhile(**_: object) -> None:
         client.set(order_ids[3], status="PAID")
         client.set(order_ids[2], customer_id="cus_2")
         client.dynamodb.delete_item(TableName=client.table, Key={"order_id": {"S": order_ids[1]}})
 
-    before_the_orders_are_read(client, happens)
+    client.dynamodb.meta.events.register("before-call.dynamodb.BatchGetItem", happens_meanwhile)
     client.requested = []
     assert [*listed(client).items()] == [(order_ids[4], "PENDING"), (order_ids[3], "PAID"), (order_ids[0], "PENDING")]
-    assert [name for name in client.requested if "Item" not in name or name == "BatchGetItem"] == [
+    assert [name for name in client.requested if name in ("Query", "GetItem", "BatchGetItem")] == [
         "Query",
         "BatchGetItem",
     ]
     assert client.counted["Alarm"] == 0
+
+
+def test_a_list_never_lacks_what_dynamodb_throttles(client: Client) -> None:
+    """It is read again, ten times at most; then 503."""
+    key = {"order_id": {"S": client.placed()}}
+
+    def leave_out(parsed: dict[str, Any], **_: object) -> None:
+        parsed["UnprocessedKeys"] = {client.table: {"Keys": [key], "ConsistentRead": True}}
+
+    client.dynamodb.meta.events.register("after-call.dynamodb.BatchGetItem", leave_out)
+    assert client.ask("list_orders").in_brief == (503, "try-again")
+    assert client.requested.count("BatchGetItem") == 10
 
 
 def test_a_list_leaves_out_an_order_that_is_unreadable(client: Client) -> None:
