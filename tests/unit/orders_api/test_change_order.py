@@ -49,8 +49,9 @@ def test_an_order_is_changed_in_these_statuses_alone(
 
 
 def test_a_change_that_was_not_stored_is_not_accepted(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refund that always meets another one is 503: its retry is safe. A cancellation that is refused for another
-    reason than the status is no 202."""
+    """A refund that always meets another one is 503: its retry is safe; of no order it is 404. A cancellation that is
+    refused for another reason than the status is no 202."""
+    assert client.ask("refund_order").in_brief == (404, "not-found")
     order_id, move = client.placed("PAID"), OrderStore.move
     monkeypatch.setattr(OrderRefundStore, "store_and_reserve", lambda *_: False)
     assert client.ask("refund_order", order_id).in_brief == (503, "try-again")
