@@ -92,9 +92,9 @@ class Traffic:
 
         A queue of the demo's own is subscribed to the topic: it receives each message that the system publishes.
         """
-        tap, is_over = open_tap(self.stack, "demo-tap"), Event()
+        tap_url, is_over = open_tap(self.stack, "demo-tap"), Event()
         with ThreadPoolExecutor(1) as thread:
-            multiplying = thread.submit(self.multiply, tap.url, is_over)
+            multiplying = thread.submit(self.multiply, tap_url, is_over)
             try:
                 yield
                 multiplying.result()

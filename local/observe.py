@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from local.stack import Stack
@@ -66,18 +65,10 @@ def log_events(logs: Any, group: str, *, since_ms: int = 0) -> Iterator[dict[str
         known = sum(event["timestamp"] == since_ms for event in events)
 
 
-@dataclass(frozen=True)
-class Tap:
-    """The queue, and its subscription to the topic of order events."""
-
-    url: str
-    subscription_arn: str
-
-
-def open_tap(stack: Stack, name: str, **attributes: str) -> Tap:
-    """Create the queue, allow the topic to send to it, and subscribe it; `attributes` are the subscription's."""
+def open_tap(stack: Stack, name: str) -> str:
+    """Create a queue that the topic of order events sends each of them to; returns its URL."""
     sqs, sns, topic = stack.aws.client("sqs"), stack.aws.client("sns"), stack.order_events_topic_arn
-    url = sqs.create_queue(QueueName=name)["QueueUrl"]
+    url: str = sqs.create_queue(QueueName=name)["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     allowed = {
         "Effect": "Allow",
@@ -88,11 +79,5 @@ def open_tap(stack: Stack, name: str, **attributes: str) -> Tap:
     }
     policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
-    subscribed = sns.subscribe(
-        TopicArn=topic,
-        Protocol="sqs",
-        Endpoint=arn,
-        Attributes={"RawMessageDelivery": "true", **attributes},
-        ReturnSubscriptionArn=True,
-    )
-    return Tap(url, subscribed["SubscriptionArn"])
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn, Attributes={"RawMessageDelivery": "true"})
+    return url

@@ -10,9 +10,7 @@ from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent, ev
 from onecharge.payments.deliveries import OrderEvent, handle
 from onecharge.payments.parts import PaymentParts
 from onecharge.runtime.consumer import BatchResponse, Consumer
-from onecharge.runtime.functions import Context, lambda_handler
-from onecharge.runtime.parts import part
-from onecharge.runtime.queues import Queue
+from onecharge.runtime.parts import Context, lambda_handler, part
 
 ORDER_EVENT = event_adapter(OrderPlacedEvent, CancelRequestedEvent)
 """Every event on the payments queue."""
@@ -21,18 +19,11 @@ ORDER_EVENT = event_adapter(OrderPlacedEvent, CancelRequestedEvent)
 class ChargeOrderParts(PaymentParts):
     @part
     def consumer(self) -> Consumer[OrderEvent]:
-        return Consumer(
-            model=ORDER_EVENT,
-            # A Stripe key that cannot be read is an outage: each message backs off.
-            handle=lambda event: handle(event, self.tools()),
-            queue=Queue(lambda: self.sqs, self.environment["PAYMENTS_QUEUE_URL"], self.environment["PAYMENTS_DLQ_URL"]),
-            logger=self.logger,
-            count=self.counts,
-            record_seconds=self.bounds.record_seconds,
-        )
+        # A Stripe key that cannot be read is an outage: each message backs off.
+        return Consumer.of(self, "PAYMENTS", ORDER_EVENT, lambda event: handle(event, self.tools()))
 
 
 @lambda_handler(ChargeOrderParts)
 def handler(parts: ChargeOrderParts, event: dict[str, Any], context: Context) -> BatchResponse:
     """Charge the orders of one batch; returns the messages that SQS is to deliver again."""
-    return parts.consumer.consume(event, context)
+    return parts.consumer.consume(event)

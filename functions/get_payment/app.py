@@ -4,9 +4,8 @@ from typing import Any
 
 from get_payment.payment import payment_api
 from onecharge.payments.parts import PaymentParts
-from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.http_api import HttpApi
-from onecharge.runtime.parts import part
+from onecharge.runtime.parts import Context, lambda_handler, part
 
 
 class GetPaymentParts(PaymentParts):

@@ -8,7 +8,6 @@ The secret is retrieved for each request, and never stored or logged (Stripe API
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Self
 
 from aws_lambda_powertools import Logger
 from pydantic import Field
@@ -16,9 +15,7 @@ from pydantic import Field
 from onecharge.contract.events import OrderId
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import PaymentIntents
-from onecharge.payments.rows import Payment
 from onecharge.runtime.http_api import HttpApi, JsonResponse, ResponseModel, order_not_found, respond, try_again
 
 
@@ -35,16 +32,6 @@ class PaymentView(ResponseModel):
         "`processing`: the bank has confirmed the payment, and the order becomes PAID when Stripe's event arrives.",
     )
 
-    @classmethod
-    def of(cls, order_id: str, intent: StripeIntent | None) -> Self:
-        """None: the payment does not require action."""
-        secret = intent.client_secret if intent and intent.status == "requires_action" else None
-        return cls(order_id=order_id, client_secret=secret, stripe_status=intent.status if intent else None)
-
-
-class ClientSecretUnknown(Exception):
-    """Stripe does not answer, or the API key is another account's; says which. Asking again is safe."""
-
 
 def payment_api(
     payments: PaymentStore, stripe: Callable[[], PaymentIntents], logger: Logger, count: Callable[[str], None]
@@ -57,32 +44,19 @@ def payment_api(
         request, payment = app.authenticated(order_id), payments.read(order_id)
         if payment is None or payment.request.customer_id != request.subject:
             raise order_not_found()
-        try:
-            intent = intent_to_confirm(payment, stripe)
-        except ClientSecretUnknown as unknown:
-            count("ClientSecretUnknown")
-            about = {"order_id": order_id, "correlation_id": payment.correlation_id, "why": str(unknown)}
-            logger.warning("client secret unknown: Stripe did not answer", extra=about)
-            raise try_again("Stripe does not answer. Retry shortly.") from None
-        return respond(HTTPStatus.OK, PaymentView.of(order_id, intent), payment.correlation_id)
+        intent = None
+        # With the secret, the customer's page could confirm a PaymentIntent that is to be canceled.
+        if payment.state is PaymentState.REQUIRES_ACTION and payment.cancel_requested_at is None:
+            response = stripe().retrieve(str(payment.payment_intent_id))
+            if response.failure:
+                # Stripe does not answer, or the API key is another account's.
+                count("ClientSecretUnknown")
+                why = {"order_id": order_id, "correlation_id": payment.correlation_id, "why": response.failure.kind}
+                logger.warning("client secret unknown: Stripe did not answer", extra=why)
+                raise try_again("Stripe does not answer. Retry shortly.")
+            intent = response.intent
+        secret = intent.client_secret if intent and intent.status == "requires_action" else None
+        shown = PaymentView(order_id=order_id, client_secret=secret, stripe_status=intent.status if intent else None)
+        return respond(HTTPStatus.OK, shown, payment.correlation_id)
 
     return app
-
-
-def intent_to_confirm(payment: Payment, stripe: Callable[[], PaymentIntents]) -> StripeIntent | None:
-    """The PaymentIntent as it is now; None if the current attempt does not require action.
-
-    Raises:
-        ClientSecretUnknown: there may be a secret, but Stripe does not return it now.
-    """
-    if (
-        payment.state is not PaymentState.REQUIRES_ACTION
-        or payment.payment_intent_id is None
-        # With the secret, the customer's page could confirm a PaymentIntent that is to be canceled.
-        or payment.cancel_requested_at is not None
-    ):
-        return None
-    response = stripe().retrieve(payment.payment_intent_id)
-    if response.intent is None or response.failure:
-        raise ClientSecretUnknown(response.failure.kind if response.failure else "no PaymentIntent")
-    return response.intent

@@ -9,9 +9,8 @@ from typing import Any
 
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import NoSuchOrder, OrderStore
-from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.http_api import HttpApi, JsonResponse, order_not_found
-from onecharge.runtime.parts import Parts, part
+from onecharge.runtime.parts import Context, Parts, lambda_handler, part
 from orders_api.cancel_order import cancel_order
 from orders_api.get_order import get_order
 from orders_api.http import Dependencies

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from onecharge.contract.events import reason_of
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.alarms import Cause
@@ -53,19 +54,11 @@ def list_orders(request: Request, deps: Dependencies) -> JsonResponse:
         try:
             shown.append(order_view(StoredOrder.from_item(item)))
         except Exception as error:  # Whatever is wrong with this order, the others are shown.
-            deps.count("OrderUnreadable")
             deps.count(Alarm(Cause.UNEXPECTED_ERROR))
-            about = {"order_id": item["order_id"]["S"], "cause": Cause.UNEXPECTED_ERROR, "fields": _fields(error)}
-            deps.logger.error(
-                "order left out of a list: its item breaks the schema", extra={**about, "error": type(error).__name__}
-            )
+            why = reason_of(error) if isinstance(error, ValidationError) else type(error).__name__
+            about = {"order_id": item["order_id"]["S"], "cause": Cause.UNEXPECTED_ERROR, "error": why}
+            deps.logger.error("order left out of a list: its item breaks the schema", extra=about)
     return respond(HTTPStatus.OK, OrderList(orders=shown, next_cursor=next_cursor), request.correlation_id)
-
-
-def _fields(error: Exception) -> list[str]:
-    """The names of the fields that break the schema, without their values."""
-    errors = error.errors(include_input=False) if isinstance(error, ValidationError) else []
-    return [".".join(map(str, each["loc"])) for each in errors]
 
 
 def read_page(orders: OrderStore, customer_id: str, query: OrdersQuery) -> tuple[list[Mapping[str, Any]], str | None]:

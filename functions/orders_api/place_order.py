@@ -15,13 +15,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from onecharge.contract.money import (
-    MAX_AMOUNT_MINOR,
-    AmountMinor,
-    as_money,
-    require_chargeable,
-    require_minimum,
-)
+from onecharge.contract.money import MAX_AMOUNT_MINOR, AmountMinor, as_money, require_chargeable
 from onecharge.orders.ids import digest_of, order_id_of
 from onecharge.orders.schema import OrderedItem, Payable, StoredOrder, new_order_item
 from onecharge.orders.store import OrderStore
@@ -126,7 +120,6 @@ def priced(wanted: OrderRequest, price_of: PriceOf) -> list[OrderedItem]:
         if amount_minor > MAX_AMOUNT_MINOR:
             raise PydanticCustomError("amount_too_large", "The order's amount is larger than can be charged at once")
         require_chargeable(amount_minor, wanted.currency)
-        require_minimum(amount_minor, wanted.currency)
     except PydanticCustomError as refused:
         raise bad_request("invalid-request", _EXPECTED, [("/items", refused.message())]) from None
     if wanted.amount not in (None, amount_minor):

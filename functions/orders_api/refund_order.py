@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from onecharge.contract.events import OrderId
 from onecharge.contract.money import AmountMinor, require_chargeable
-from onecharge.contract.refunds import RefundState
+from onecharge.contract.refunds import RefundState, is_refundable_despite
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.ids import digest_of, fingerprint_of
 from onecharge.orders.refund_store import pending_minor
@@ -106,7 +106,7 @@ def request_refund(
     for _ in range(_TRIES):
         order = deps.find_order(order_id)
         others = deps.refunds.of_order(order_id)
-        # Counted anew: the order may have been put back from a backup.
+        # Counted anew: the order may be a restored one.
         made_minor = sum(each.amount_minor for each in others if each.status is RefundState.SUCCEEDED)
         stripe_minor = max(order.stripe_refunded_minor, made_minor)
         counted = {"pending_refunds_minor": pending_minor(others), "stripe_refunded_minor": stripe_minor}
@@ -152,15 +152,6 @@ def _refundable_minor(order: StoredOrder, amount_minor: int | None, now: datetim
     except PydanticCustomError as refused:
         raise bad_request("invalid-request", refused.message()) from None
     return wanted_minor
-
-
-def is_refundable_despite(dispute_status: str) -> bool:
-    """Whether the customer has no money by this dispute: it was won, or is a warning. One that was prevented has paid.
-
-    The payment service has the same rule (payments/rows.py) and decides; asked here, too, the staff knows immediately.
-    Source: Stripe API reference, "The Dispute object", `status`; Stripe documentation, "Disputes", inquiries.
-    """
-    return dispute_status == "won" or dispute_status.startswith("warning_")
 
 
 def refunds_of(order: StoredOrder, deps: Dependencies) -> list[RefundView]:

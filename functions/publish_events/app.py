@@ -12,8 +12,7 @@ from typing import Any
 
 from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE
 from onecharge.runtime.aws import records_of
-from onecharge.runtime.functions import Context, lambda_handler
-from onecharge.runtime.parts import Parts, part
+from onecharge.runtime.parts import Context, Parts, lambda_handler, part
 from onecharge.runtime.topics import Topic
 from publish_events.mapping import TABLES
 from publish_events.publish import Publisher

@@ -1,11 +1,9 @@
 """The event that a stream record is published as: pure, and the same event for the same record every time.
 
-    Orders ─► an order that is PENDING ─► OrderPlaced ─► SNS order-events
-    Orders ─► an order that is CANCELING ─► CancelRequested ─► SNS order-events
-    OrderRefunds ─► a refund that is PENDING ─► RefundRequested ─► SNS order-events
-    Payments ─► the outcome of an attempt to pay ─► PaymentOutcome ─► SNS payment-events
-
-TABLES has one line for each table.
+Orders ─► an order that is PENDING ─► OrderPlaced ─► SNS order-events
+Orders ─► an order that is CANCELING ─► CancelRequested ─► SNS order-events
+OrderRefunds ─► a refund that is PENDING ─► RefundRequested ─► SNS order-events
+Payments ─► the outcome of an attempt to pay ─► PaymentOutcome ─► SNS payment-events
 """
 
 from collections.abc import Callable, Mapping

@@ -5,9 +5,8 @@ from typing import Any
 from onecharge.payments.parts import SyncParts
 from onecharge.payments.stripe_events import Received, ReconcileCheckpoint
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parallel import Threads
-from onecharge.runtime.parts import part
+from onecharge.runtime.parts import Context, lambda_handler, part
 from reconcile.run import IN_PARALLEL, STEP_SECONDS, ReconcileRun
 
 

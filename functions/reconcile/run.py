@@ -33,8 +33,7 @@ from onecharge.runtime.parallel import Parallel
 from onecharge.runtime.secrets import logged_as
 
 IN_PARALLEL = 5
-"""Rows or events. With 200 to 300 ms for a PaymentIntent, five make 17 to 25 requests a second, and Stripe allows 25 of
-one kind by default."""
+"""Rows or events: 17 to 25 requests a second, and Stripe allows 25 of one kind by default."""
 
 STEP_SECONDS = 20
 """How long a row, an event or a page takes at most: with less time left none is begun."""
@@ -43,8 +42,7 @@ EVENTS_KEPT_SECONDS = 29 * 24 * 3600
 """Stripe keeps events for 30 days (Stripe documentation, "List all events"): a run reads this far back at most."""
 
 REREAD_SECONDS = 3 * 3600
-"""Each reading begins this much before the checkpoint: clocks differ, and Stripe may list an event late. Applying an
-event again changes nothing."""
+"""Each reading begins this much before the checkpoint: clocks differ, and Stripe may list an event late."""
 
 WINDOW_SECONDS = 3 * 3600
 """After an outage events are read in windows of this length, so that each run advances."""
@@ -53,15 +51,14 @@ FINALIZING_SECONDS = 300
 """Events are read once they are this old: by then the charge's own worker has finalized the row, or never will."""
 
 LISTED_AFTER_SECONDS = 30 * 60
-"""While webhooks arrive, events are listed this often: Stripe counts reads (Stripe documentation, "Rate limits": 500 a
-transaction, and 10,000 a month at least). Once none has arrived for so long, every run lists them."""
+"""While webhooks arrive, events are listed this often, since Stripe counts reads (Stripe documentation, "Rate limits").
+Once none has arrived for so long, every run lists them."""
 
 ROWS_SECONDS = 120
 """With less time left no row is visited: the rest of the run, which is half of it, is for events."""
 
 SILENT_EVENTS = 3
-"""With this many events at Stripe that are newer than all that were received, the webhook is silent: one or two may be
-on their way, or deferred."""
+"""With this many events at Stripe that are newer than all that were received, the webhook is silent."""
 
 UNATTENDED_SECONDS = 1800
 """A row that was claimed longer ago is visited: a message backs off for 15 minutes at most."""

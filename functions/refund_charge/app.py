@@ -9,26 +9,17 @@ from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.payments.parts import SyncParts
 from onecharge.payments.refund import refund
 from onecharge.runtime.consumer import BatchResponse, Consumer
-from onecharge.runtime.functions import Context, lambda_handler
-from onecharge.runtime.parts import part
-from onecharge.runtime.queues import Queue
+from onecharge.runtime.parts import Context, lambda_handler, part
 
 
 class RefundChargeParts(SyncParts):
     @part
     def consumer(self) -> Consumer[RefundRequestedEvent]:
-        return Consumer(
-            model=RefundRequestedEvent,
-            # A Stripe key that cannot be read is an outage: each message backs off.
-            handle=lambda event: refund(event, self.tools()),
-            queue=Queue(lambda: self.sqs, self.environment["REFUNDS_QUEUE_URL"], self.environment["REFUNDS_DLQ_URL"]),
-            logger=self.logger,
-            count=self.counts,
-            record_seconds=self.bounds.record_seconds,
-        )
+        # A Stripe key that cannot be read is an outage: each message backs off.
+        return Consumer.of(self, "REFUNDS", RefundRequestedEvent, lambda event: refund(event, self.tools()))
 
 
 @lambda_handler(RefundChargeParts)
 def handler(parts: RefundChargeParts, event: dict[str, Any], context: Context) -> BatchResponse:
     """Make the refunds of one batch; returns the messages that SQS is to deliver again."""
-    return parts.consumer.consume(event, context)
+    return parts.consumer.consume(event)

@@ -6,12 +6,10 @@ from typing import Any
 from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.runtime.aws import BATCH_SIZE
 from onecharge.runtime.checkpoints import CheckpointStore
-from onecharge.runtime.functions import Context, lambda_handler
 from onecharge.runtime.parallel import Threads
-from onecharge.runtime.parts import Parts, part
+from onecharge.runtime.parts import Context, Parts, lambda_handler, part
 from onecharge.runtime.topics import Topic
-from republish.republish import Republisher
-from republish.waiting import waiting_orders, waiting_refunds
+from republish.republish import Republisher, waiting_orders, waiting_refunds
 
 _PAGE_SECONDS = 30
 """Far more than a page takes, unless AWS is slow. If the invocation times out within one, the next run repeats it."""

@@ -10,29 +10,73 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import batched
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import Event
+from onecharge.contract.refunds import RefundState
+from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.republication import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
     RepublishCheckpoint,
     republications_due,
 )
+from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
+from onecharge.orders.waiting import WaitingIndex
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
-from onecharge.runtime.dynamodb import ALL_SHARDS, from_item
+from onecharge.runtime.dynamodb import ALL_SHARDS, from_item, read_items
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.paging import paged
 from onecharge.runtime.parallel import Parallel
 from onecharge.runtime.topics import ENTRIES_MAX, Topic
-from republish.waiting import Item, Source
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+Item = Mapping[str, Any]
+"""An item in DynamoDB's JSON."""
 
 ITEMS_A_PAGE = 500
 """Entries of the index that are read, published and left behind together: a run that is cut off repeats as many."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One table whose items wait."""
+
+    index: WaitingIndex
+    event_of: Callable[[Item], Event | None]
+    """Returns None if the item does not wait any more. Raises ValueError if it breaks the schema."""
+
+    def read(self, entries: Sequence[Mapping[str, Any]]) -> list[Item]:
+        """Returns the items of these entries as they are now, omitting any that are gone. Raises ReadsThrottled."""
+        keys = [{name: entry[name] for name in ("order_id", "refund_id") if name in entry} for entry in entries]
+        return read_items(self.index.client, self.index.table, keys)
+
+
+def waiting_orders(client: "DynamoDBClient", table: str) -> Source:
+    """The orders that the payment service ends by itself (onecharge.orders.transitions)."""
+
+    def event_of(item: Item) -> Event | None:
+        order = StoredOrder.from_item(item)
+        # REQUIRES_ACTION asks again about the current attempt.
+        return order.event() or order.placed_event() if order.status in WAITING else None
+
+    return Source(WaitingIndex(client, table, "waiting_since"), event_of)
+
+
+def waiting_refunds(client: "DynamoDBClient", table: str) -> Source:
+    """The refunds that are PENDING."""
+
+    def event_of(item: Item) -> Event | None:
+        refund = StoredRefund.from_item(item)
+        return refund.requested_event() if refund.status is RefundState.PENDING else None
+
+    return Source(WaitingIndex(client, table, "requested_at"), event_of)
 
 
 class TransientPublishFailure(Exception):

@@ -7,8 +7,7 @@ from typing import Any
 
 from onecharge.payments.parts import SyncParts
 from onecharge.payments.stripe_events import NewestReceived, Received
-from onecharge.runtime.functions import Context, lambda_handler
-from onecharge.runtime.parts import part
+from onecharge.runtime.parts import Context, lambda_handler, part
 from onecharge.runtime.secrets import Secret
 from stripe_webhook.http_route import WebhookRoute
 

@@ -111,8 +111,7 @@ class WebhookRoute:
             return
         is_live = self.is_live()
         if getattr(event, "livemode", is_live) != is_live:
-            # The endpoint, or the key, is of another environment: with this key nothing of the event can be read. It is
-            # not dropped, since the key may be the wrong one.
+            # With this key nothing of the event can be read. It is not dropped: the key may be the wrong one.
             self.count("EventOfOtherMode")
             raise Deferred("event of the other mode: live, or of a sandbox", alarm=Cause.STRIPE_ACCOUNT)
         self.newest.saw(parsed)

@@ -13,9 +13,7 @@ from onecharge.contract.refunds import RefundOutcomeEvent
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.consumer import BatchResponse, Consumer, Disposition
-from onecharge.runtime.functions import Context, lambda_handler
-from onecharge.runtime.parts import Parts, part
-from onecharge.runtime.queues import Queue
+from onecharge.runtime.parts import Context, Parts, lambda_handler, part
 from update_order.orders import update_order
 from update_order.refunds import update_refund
 
@@ -35,14 +33,7 @@ class UpdateOrderParts(Parts):
 
     @part
     def consumer(self) -> Consumer[PaymentOutcomeEvent | RefundOutcomeEvent]:
-        environment = self.environment
-        return Consumer(
-            model=PAYMENT_EVENT,
-            handle=self.handle,
-            queue=Queue(lambda: self.sqs, environment["ORDER_UPDATES_QUEUE_URL"], environment["ORDER_UPDATES_DLQ_URL"]),
-            logger=self.logger,
-            count=self.counts,
-        )
+        return Consumer.of(self, "ORDER_UPDATES", PAYMENT_EVENT, self.handle)
 
     def handle(self, event: PaymentOutcomeEvent | RefundOutcomeEvent) -> Disposition:
         """Handle one delivery. Raises PoisonMessage."""
@@ -55,4 +46,4 @@ class UpdateOrderParts(Parts):
 @lambda_handler(UpdateOrderParts)
 def handler(parts: UpdateOrderParts, event: dict[str, Any], context: Context) -> BatchResponse:
     """Handle one batch of events; returns the messages that SQS is to deliver again."""
-    return parts.consumer.consume(event, context)
+    return parts.consumer.consume(event)

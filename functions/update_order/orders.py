@@ -45,22 +45,15 @@ def update_order(
         count(f"Order.{transition.status}")
         logger.info("order updated", extra=fields)
     elif not has_other_money and _write_facts(orders, outcome):
-        count("OrderFactsUpdated")
         logger.info("refunds and dispute of the order updated", extra=fields)
     else:
-        count("OrderUpdateIgnored")
         logger.info("order update ignored: stale or duplicate", extra=fields)
     if unmoved and (why := _alarm_of(unmoved, event)):
         count(Alarm(Cause.MONEY_DIFFERS))
-        about = {
-            "cause": Cause.MONEY_DIFFERS,
-            "amount_minor": outcome.amount_minor,
-            "currency": outcome.currency,
-            "order_amount_minor": unmoved.amount_minor,
-            "order_currency": unmoved.currency,
-            "payment_intent_id": outcome.payment_intent_id,
-        }
-        logger.error(why, extra={**about, **event.log_fields})
+        money = {"amount_minor": outcome.amount_minor, "currency": outcome.currency}
+        money |= {"order_amount_minor": unmoved.amount_minor, "order_currency": unmoved.currency}
+        about = {"cause": Cause.MONEY_DIFFERS, "payment_intent_id": outcome.payment_intent_id}
+        logger.error(why, extra={**about, **money, **event.log_fields})
     return Done()
 
 

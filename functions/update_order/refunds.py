@@ -51,7 +51,6 @@ def update_refund(
             break
     else:
         raise RefundConflict(outcome.refund_id)
-    count(f"RefundStatus.{to}" if to else "RefundsCounted")
     logger.info("refund updated" if to else "the order's pending refunds counted anew", extra=fields)
     if to is RefundState.FAILED:
         count(Alarm(Cause.REFUND_FAILED))

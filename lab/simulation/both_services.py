@@ -20,8 +20,7 @@ from onecharge.runtime.consumer import Disposition
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import one_after_another
 from publish_events.mapping import order_event_from_item, payment_outcome_from_item, refund_requested_from_item
-from republish.republish import Republisher
-from republish.waiting import waiting_orders, waiting_refunds
+from republish.republish import Republisher, waiting_orders, waiting_refunds
 from tests.shop.builders import PAYMENTS
 from tests.shop.dynamodb import Item
 from tests.support.silent import SILENT

@@ -10,6 +10,7 @@ from typing import Any
 from lab.simulation.both_services import ORDER_REFUNDS
 from lab.simulation.service import ORDERS, WEBHOOK_BOUNDS
 from lab.simulation.world import Mutate
+from onecharge.contract.refunds import is_refundable_despite
 from onecharge.contract.states import PaymentState
 from onecharge.orders.refund_store import OrderRefundStore, _is_still, pending_minor
 from onecharge.orders.schema import StoredOrder
@@ -29,7 +30,6 @@ from onecharge.payments.tools import Tools
 from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
 from ops.release import changes_without as release_without
 from ops.release import decide as decide_release
-from orders_api.refund_order import is_refundable_despite
 from reconcile.run import REREAD_SECONDS
 from tests.shop.builders import T0
 from tests.shop.dynamodb import TransactionCanceled

@@ -17,7 +17,7 @@ from lab.simulation.both_services import ORDER_REFUNDS, BothServicesWorld
 from lab.simulation.service import ORDERS, RowKey
 from lab.simulation.world import DISPUTES, OPERATOR_BOUNDS, Scenario, Violation
 from onecharge.contract.events import Event
-from onecharge.contract.refunds import RefundRequestedEvent, RefundState
+from onecharge.contract.refunds import RefundRequestedEvent, RefundState, is_refundable_despite
 from onecharge.payments.charge import retrieve
 from onecharge.payments.rows import Dispute
 from onecharge.payments.stripe_responses import Deferred
@@ -25,7 +25,7 @@ from onecharge.runtime.consumer import BackOff, Disposition, Done
 from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.queues import Delivery
 from ops.restore import Mending
-from orders_api.refund_order import RefundRequest, is_refundable_despite, request_refund
+from orders_api.refund_order import RefundRequest, request_refund
 from stripe_standin.refunds import Refund
 from tests.shop.builders import AMOUNT_MINOR, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, PAYMENTS, T0, charged, order, paid
 from tests.shop.dynamodb import Item

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import responses
 
-from onecharge.payments import refunds_at_stripe
+from onecharge.payments import payment_intents
+from onecharge.payments.payment_intents import RefundsAtStripe
 from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.refunds_at_stripe import RefundsAtStripe
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from stripe_standin.server import running_standin
@@ -60,7 +60,7 @@ def test_all_pages_are_read(refunds: RefundsAtStripe, paid: str, monkeypatch: py
     """The newest first; refunds by hand are among them."""
     made = [refunds.create(requested(number, 1).data, paid) for number in range(5)]
     refunds.client.v1.refunds.create({"payment_intent": paid, "amount": 7})
-    monkeypatch.setattr(refunds_at_stripe, "_PAGE_SIZE", 2)
+    monkeypatch.setattr(payment_intents, "_PAGE_SIZE", 2)
     by_hand, *ours = refunds.list(paid)
     assert (by_hand.refund_id, by_hand.amount_minor) == (None, 7)
     assert ours == [each for each in reversed(made) if isinstance(each, StripeRefund)]

@@ -129,9 +129,10 @@ _ABOUT = """\
 Creates orders and shows their status; each is charged once, however often anything on the way is delivered or retried.
 
 Amounts are integers in the minor unit of the currency: 1099 with EUR is 10.99 euro, 500 with JPY is 500 yen. They are
-written without a decimal point, so that 10.0 is refused. An order's amount is at most 999999999999, at least Stripe's
-minimum for its currency (50 with EUR), and ends with 0 in a currency with three decimals. A currency may be sent in
-lower case. An order costs what GET /prices says when it is placed first; a retry is not priced again.
+written without a decimal point, so that 10.0 is refused. An order's amount is at most 999999999999, and ends with 0
+in a currency with three decimals. An order of less than Stripe charges is accepted, and becomes CANCELED
+(`not_chargeable`). A currency may be sent in lower case. An order costs what GET /prices says when it is placed first;
+a retry is not priced again.
 
 If a response is lost, retry the request with the same Idempotency-Key. Every problem is `application/problem+json` and
 does not repeat what was sent.

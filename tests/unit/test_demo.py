@@ -16,7 +16,7 @@ from local.demo_plan import FollowUp, make_plan
 from local.demo_report import Report, offenders_of
 from local.price_list import sold
 from local.processes import StartupError
-from onecharge.contract.money import require_chargeable, require_minimum
+from onecharge.contract.money import require_chargeable
 from orders_api.prices import PRICES
 from stripe_standin.admin import Ledger, LedgerCharge
 
@@ -29,7 +29,6 @@ def test_the_demo_orders_what_is_on_the_price_list() -> None:
         currency = order.body["currency"]
         assert order.amount_minor == item["quantity"] * PRICES[item["sku"]][currency]
         require_chargeable(order.amount_minor, currency)
-        require_minimum(order.amount_minor, currency)
         require_chargeable(order.refunded_minor, currency)
         assert order.refunded_minor < order.amount_minor
         amounts.add(order.amount_minor)

@@ -15,8 +15,7 @@ import pytest
 from onecharge.contract.events import OrderPlacedEvent
 from onecharge.contract.refunds import RefundOutcomeEvent
 from onecharge.payments.stripe_responses import Deferred
-from onecharge.runtime.functions import lambda_handler
-from onecharge.runtime.parts import Parts, part
+from onecharge.runtime.parts import Parts, lambda_handler, part
 from refund_charge.app import RefundChargeParts
 from stripe_standin.server import running_standin
 from tests.support.fake_sns import FakeSns

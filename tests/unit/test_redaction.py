@@ -12,9 +12,8 @@ import pytest
 import stripe
 
 from onecharge.payments.stripe_responses import classify
-from onecharge.runtime.functions import lambda_handler
 from onecharge.runtime.logs import LIBRARIES, RedactingFormatter, function_logger
-from onecharge.runtime.parts import Parts
+from onecharge.runtime.parts import Parts, lambda_handler
 from onecharge.runtime.redaction import REDACTED, FailedInvocation, redacted
 from tests.support.functions import FUNCTIONS, parts_of
 from tests.support.harness import PROJECT, LambdaContext, load_template

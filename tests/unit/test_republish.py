@@ -21,8 +21,7 @@ from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import one_after_another
 from onecharge.runtime.topics import Topic
 from republish import republish
-from republish.republish import Republisher, TransientPublishFailure
-from republish.waiting import waiting_orders, waiting_refunds
+from republish.republish import Republisher, TransientPublishFailure, waiting_orders, waiting_refunds
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.fake_sns import FakeSns
 from tests.support.harness import Log, create_table, load_template

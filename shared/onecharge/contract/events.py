@@ -78,15 +78,14 @@ PAYMENT_EVENT_TYPES: Mapping[PaymentState, PaymentEventType] = {
 
 
 READ_FROM_JSON = ConfigDict(cache_strings="keys")
-"""pydantic keeps the texts that it has read lately. Our values are ids, which come once: only the names of fields are
-kept (pydantic documentation, "Configuration", `cache_strings`)."""
+"""Of the texts that it has read, pydantic caches only the names of fields: our values are ids, which come once."""
 
 
 class Contract(BaseModel):
     """A model that crosses the boundary between the services; immutable.
 
-    A consumer ignores unknown fields, so that a newer producer can be deployed before it. A producer cannot send
-    unknown fields: the type checker refuses them. pydantic compiles a model at its first use: a function needs few.
+    A consumer ignores unknown fields, so that a newer producer can be deployed before it. pydantic compiles a model at
+    its first use: a function needs few.
     """
 
     model_config = READ_FROM_JSON | ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
@@ -142,9 +141,8 @@ class PaymentOutcome(OrderFact):
 
 
 class CloudEvent[Data: OrderFact](Contract):
-    """The envelope: CloudEvents 1.0 in its JSON format, with `correlationid` as an extension attribute.
+    """The envelope, with `correlationid` as an extension attribute.
 
-    Unknown extensions are ignored, as the specification asks of a consumer.
     Source: CloudEvents specification 1.0.2, "Context Attributes" and "JSON Event Format".
     """
 
@@ -161,7 +159,7 @@ class CloudEvent[Data: OrderFact](Contract):
     @property
     def log_fields(self) -> dict[str, Any]:
         """The fields of a log line about it."""
-        return {"order_id": self.subject, "attempt": self.data.attempt, "correlation_id": self.correlationid}
+        return {"order_id": self.data.order_id, "attempt": self.data.attempt, "correlation_id": self.correlationid}
 
     @property
     def message_group(self) -> str:
@@ -190,15 +188,9 @@ def milliseconds(time: datetime) -> int:
 
 
 class OrderServiceEvent[Data: OrderFact](CloudEvent[Data]):
-    """An event of the order service: a request to the payment service. Its subject is the order."""
+    """An event of the order service: a request to the payment service."""
 
     source: str = Field(default=ORDER_SERVICE, min_length=1, max_length=255)
-
-    @model_validator(mode="after")
-    def _subject_is_the_order(self) -> Self:
-        if self.subject != self.data.order_id:
-            raise ValueError("subject is not the order that the data is about")
-        return self
 
 
 class AttemptEvent(OrderServiceEvent[OrderPlaced]):
@@ -208,8 +200,7 @@ class AttemptEvent(OrderServiceEvent[OrderPlaced]):
     def of(cls, order: OrderPlaced, *, correlation_id: str, waiting_since: datetime | None = None) -> Self:
         """The one event of this attempt since the order waits for it, as a new order does since it was placed.
 
-        The id is the same however often it is published, until the order begins to wait again. Then it is another
-        event, which FIFO does not drop as a duplicate.
+        Once the order begins to wait again, it is another event, which FIFO does not drop as a duplicate.
         """
         kind, since = cls.model_fields["type"].default.rpartition(".")[2], waiting_since or order.placed_at
         event_id = f"{order.order_id}:{order.attempt}:{kind}:{milliseconds(since)}"
@@ -241,11 +232,7 @@ class PaymentOutcomeEvent(CloudEvent[PaymentOutcome]):
 
     @classmethod
     def of(cls, event_type: PaymentEventType, outcome: PaymentOutcome, *, correlation_id: str) -> Self:
-        """The one event of this revision of the payment's row: its id is the same each time.
-
-        A later revision with the same outcome (a dispute, a re-emission) is another event, so that no
-        consumer drops it as a duplicate.
-        """
+        """The one event of this revision of the payment's row: its id is the same each time."""
         event_id = f"{outcome.order_id}:{outcome.attempt}:{event_type.rpartition('.')[2]}:{outcome.revision}"
         at = outcome.occurred_at
         return cls.about(outcome, id=event_id, at=at, correlation_id=correlation_id, type=event_type)
@@ -256,10 +243,7 @@ _NO_KNOWN_TYPE = {"union_tag_not_found": "type: missing", "union_tag_invalid": "
 
 
 def reason_of(invalid: ValidationError) -> str:
-    """The first rule that the input breaks, as `field: rule`.
-
-    Names fields of the contract only: fields that the contract does not know are ignored before they can be named.
-    """
+    """The first rule that the input breaks, as `field: rule`; it names fields of the contract only."""
     first = invalid.errors(include_input=False, include_url=False, include_context=False)[0]
     if first["type"] in _NO_KNOWN_TYPE:
         return _NO_KNOWN_TYPE[first["type"]]

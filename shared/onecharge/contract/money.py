@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 MAX_AMOUNT_MINOR = 999_999_999_999
 """The largest amount that Stripe accepts for a card payment: twelve digits of the minor unit. American Express
-takes nine.
+takes nine. The smallest depends on the account's settlement currency: Stripe decides, and refuses what is less.
 Source: Stripe documentation, "Supported currencies", minimum and maximum charge amounts."""
 
 CURRENCIES = frozenset(
@@ -33,37 +33,6 @@ THREE_DECIMALS = frozenset({"BHD", "JOD", "KWD", "OMR", "TND"})
 NO_DECIMALS = frozenset("BIF CLP DJF GNF JPY KMF KRW MGA PYG RWF VND VUV XAF XOF XPF".split())
 """Currencies whose minor unit is the currency itself, for Stripe. Those in neither set have two decimals."""
 
-MINIMUM_MINOR = {
-    "AED": 200,
-    "AUD": 50,
-    "BRL": 50,
-    "CAD": 50,
-    "CHF": 50,
-    "CZK": 1500,
-    "DKK": 250,
-    "EUR": 50,
-    "GBP": 30,
-    "HKD": 400,
-    "HUF": 17500,
-    "INR": 50,
-    "JPY": 50,
-    "MXN": 1000,
-    "MYR": 200,
-    "NOK": 300,
-    "NZD": 50,
-    "PLN": 200,
-    "RON": 200,
-    "SEK": 300,
-    "SGD": 50,
-    "THB": 1000,
-    "USD": 50,
-}
-"""The smallest charge in each currency that a Stripe account can settle in, in minor units (as of November 2026).
-
-In any other currency the minimum is that of the account's settlement currency after conversion. Only Stripe can decide
-it: the order is CANCELED as `not_chargeable`.
-Source: Stripe documentation, "Supported currencies", "Minimum and maximum charge amounts"."""
-
 
 def as_money(amount_minor: int, currency: str) -> str:
     """The amount as people write it: 2500 with "eur" is `25.00 EUR`, 500 with "jpy" is `500 JPY`."""
@@ -77,17 +46,6 @@ def require_chargeable(amount_minor: int, currency: str) -> None:
     if currency in THREE_DECIMALS and amount_minor % 10:
         raise PydanticCustomError(
             "amount_not_chargeable", "An amount of a currency with three decimals should end with 0"
-        )
-
-
-def require_minimum(amount_minor: int, currency: str) -> None:
-    """Raises a validation error if the amount is below Stripe's minimum charge, which a new order has to reach."""
-    minimum_minor = MINIMUM_MINOR.get(currency, 1)
-    if amount_minor < minimum_minor:
-        raise PydanticCustomError(
-            "amount_too_small",
-            "The amount should be at least {minimum}",
-            {"minimum": as_money(minimum_minor, currency)},
         )
 
 

@@ -35,6 +35,14 @@ class RefundState(StrEnum):
     """Stripe refused it, or a bank returned it: the amount can be refunded again."""
 
 
+def is_refundable_despite(dispute_status: str) -> bool:
+    """Whether the customer has no money by this dispute: it was won, or is an inquiry before one.
+
+    Source: Stripe API reference, "The Dispute object", `status`; Stripe documentation, "Disputes", inquiries.
+    """
+    return dispute_status == "won" or dispute_status.startswith("warning_")
+
+
 RefundOutcomeType = Literal[EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED]
 
 

@@ -1,8 +1,7 @@
 """A refund that staff requests: the item of the OrderRefunds table, how its outcomes merge, and its event.
 
-refund_order (orders_api) stores the refund in one transaction with the reservation of its amount on the order, so that
-no more is requested than was paid. update_order writes the outcome, and ends the reservation. The item is the outbox:
-its stream publishes RefundRequested, and republish publishes it again while it is PENDING.
+refund_order (orders_api) stores the refund in one transaction with the reservation of its amount on the order;
+update_order writes the outcome, and ends the reservation. The item is the outbox, as an order is.
 
     PENDING  <  FAILED, refused by Stripe  <  SUCCEEDED  <  FAILED, returned by a bank
 

@@ -16,8 +16,8 @@ service's REEMIT_AFTER_SECONDS (payments/deliveries.py): an earlier duplicate ha
 def republications_due(waiting_seconds: float) -> int:
     """How often an item that has waited this long is to have been republished.
 
-    After 15 minutes, again whenever that has doubled, and daily from the first day on. In an outage of Stripe each
-    order's message is still in its queue, and every duplicate is one more request to Stripe.
+    After 15 minutes, again whenever that has doubled, and daily from the first day on: in an outage of Stripe every
+    duplicate is one more request to Stripe.
     """
     if waiting_seconds < FIRST_WAIT_SECONDS:
         return 0

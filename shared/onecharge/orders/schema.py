@@ -5,8 +5,7 @@ so that no second write can be lost between "stored" and "published".
 
     new_order_item ─► item ─► StoredOrder.from_item ─► .event() ─► OrderPlacedEvent
 
-The same item makes the same event each time, whether publish_events or republish publishes it. (An order that is
-REQUIRES_ACTION is published by republish alone.)
+The same item makes the same event each time, whether publish_events or republish publishes it.
 """
 
 from collections.abc import Mapping
@@ -31,9 +30,8 @@ from onecharge.orders.ids import fingerprint_of
 from onecharge.runtime.dynamodb import from_item, set_expression, shard_of, to_item
 
 RETENTION_SECONDS = 530 * 24 * 3600
-"""How long an order or a refund is kept after its status became final; one that waits does not expire. The payment
-service keeps its rows for 500 days, so an order outlives its payment: as long as a payment can answer for an order id,
-the order is there to refuse another cart under the same idempotency key."""
+"""How long an order or a refund is kept after its status became final. It outlives its payment's row by 30 days: while
+a payment can answer for an order id, the order refuses another cart under the same idempotency key."""
 
 REFUNDABLE_SECONDS = 425 * 24 * 3600
 """How long after its payment an order can be refunded: 75 days less than the payment service keeps the row. Stripe
@@ -243,8 +241,7 @@ def status_update(
     """The update expression of every write of a status, with these changes (path: expression); and its value.
 
     An item that waits has `waiting_shard`: the index `waiting` finds it, and it does not expire. Any other item has
-    `expires_at`, counted from `at`, and no index has it. An item that waits and is in no index would never be found
-    again, so this is the only place that decides.
+    `expires_at`, counted from `at`. Only this function decides: what waits in no index would never be found again.
     """
     sets, removes = ("waiting_shard", "expires_at") if waits else ("expires_at", "waiting_shard")
     kept = shard_of(order_id) if waits else int(at.timestamp()) + RETENTION_SECONDS

@@ -80,8 +80,8 @@ class OrderStore:
     ) -> Mapping[str, Any]:
         """Move the order and make the changes (path: expression) in one write; returns the item as it is now.
 
-        An order that waits in this status does so since `at`, is in the index `waiting`, and is kept; any other one
-        expires, counted from `at`. With `of`, a customer's id, another customer's order is as if it were not there.
+        It waits, or expires, counted from `at` (status_update). With `of`, a customer's id, another customer's order is
+        as if it were not there.
 
         Raises:
             NoSuchOrder: there is none.

@@ -8,13 +8,6 @@
                                               └─► CANCELING ─► CANCELED, or PAID if the charge wins the race
                                                   (also from REQUIRES_ACTION and PAYMENT_DECLINED)
 
-Each outcome of the payment moves the order (update_order):
-
-    PENDING ─► PAID | PAYMENT_DECLINED | REQUIRES_ACTION | CANCELED
-    REQUIRES_ACTION ─► PAID | PAYMENT_DECLINED | REQUIRES_ACTION | CANCELED
-    PAYMENT_DECLINED ─► PAID | PAYMENT_DECLINED | REQUIRES_ACTION | CANCELED
-    CANCELING ─► PAID | CANCELED
-
 PAID and CANCELED are terminal, here as at Stripe. Delivery is at-least-once and unordered, so the other outcomes count
 only in the order of the revisions of the payment's row: an order ignores one that is not newer than what it has seen.
 An outcome of a later attempt than the order's moves it, too: the order is a restored one, and has forgotten attempts.

@@ -1,8 +1,4 @@
-"""The sparse index `waiting` has the orders and refunds that wait for the payment service, or for a person.
-
-republish and the operators' commands read it. Only an item with the attribute `waiting_shard` is in it; status_update
-(schema.py) gives the attribute to items that wait, and to no others.
-"""
+"""The sparse index `waiting` has the orders and refunds that wait: status_update (schema.py) decides which."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,10 +28,9 @@ class WaitingIndex:
     def page(
         self, shard: str, *, until: float, after: Mapping[str, str] | None, limit: int
     ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        """Returns up to `limit` entries of a shard that wait since `until` (epoch seconds) or longer, oldest first.
+        """Up to `limit` entries of a shard that wait since `until` (epoch seconds), the oldest first; and a cursor.
 
-        Returns also the cursor of the next page, None at the end. The index is eventually consistent: an entry may have
-        a status that its item has no more.
+        The index is eventually consistent: an entry may have a status that its item has no more.
         """
         start: dict[str, Any] = {"ExclusiveStartKey": to_item(after)} if after else {}
         answer = self.client.query(

@@ -1,10 +1,4 @@
-"""The Payments table through boto3's client. Every method makes one request.
-
-claim               one conditional write: no row; a PENDING attempt whose lease is free; or a later attempt
-store_id            if the lease is ours and the row names no PaymentIntent: before money can move
-finalize            if the lease is ours, on the attempt
-write_if_unchanged  on the revision that was read: for webhooks, reconcile and operators, who claim nothing
-"""
+"""The Payments table through boto3's client. Every method makes one request, and every write has a condition."""
 
 import secrets
 from collections.abc import Mapping
@@ -296,10 +290,7 @@ def after_charge(intent: StripeIntent) -> dict[str, Any]:
 
 
 def next_revision(row: Payment, now: int) -> int:
-    """The revision of the next write: with an outcome at least the present time, in epoch seconds.
-
-    So it is higher than each that consumers have seen, even if the row was lost, or is a restored, older one.
-    """
+    """The revision of the next write: higher than each that consumers have seen, even of a row that was lost."""
     return max(row.revision + 1, now)
 
 

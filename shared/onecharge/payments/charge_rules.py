@@ -1,9 +1,7 @@
 """The charge protocol's decisions, pure: no clock, no environment, no I/O. docs/protocol.md gives each rule's reason.
 
-    claim ─► create ─► store the id ─► decide by the status ─┬─► confirm ─► finalize
-               └ held: not within the window                 └─► cancel, finalize, or release
-
-`decide` chooses the next step; `may_create` says whether Stripe is bound to remember the order's key.
+claim ─► create ─► store the id ─► decide by the status ─┬─► confirm ─► finalize
+           └ held: not within the window                 └─► cancel, finalize, or release
 """
 
 from dataclasses import dataclass, field

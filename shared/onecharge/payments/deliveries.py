@@ -7,7 +7,6 @@ CancelRequested ──────┤                    held: Done, an operator
 """
 
 from dataclasses import replace
-from typing import Any
 
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
@@ -51,8 +50,7 @@ def handle(event: OrderEvent, tools: Tools) -> Disposition:
         if isinstance(claim, Superseded) and claim.row.state is PaymentState.PENDING:
             # The order was put back to an earlier attempt, and nobody else asks for the later one.
             claim = _claim(event, tools, claim.row.attempt, claim.row.payment_method)
-    data = event.data
-    about: dict[str, Any] = {"order_id": data.order_id, "attempt": data.attempt, "correlation_id": event.correlationid}
+    about = event.log_fields
     if isinstance(claim, Claimed | AlreadyEnded) and _differs(event, claim.row):
         message = "message differs from the frozen request: its data is ignored"
         tools.log(message, alarm=Cause.UNEXPECTED_ERROR, **about)

@@ -1,10 +1,7 @@
-"""Stripe's PaymentIntents as the protocol needs them: each request returns one, or why there is none.
+"""Stripe's PaymentIntents and their refunds as the protocol needs them: each request returns one, or why there is none.
 
-create ─► confirm                  a fresh order: two requests
-retrieve, cancel                   everything else
-
-This module knows Stripe's API; what its objects mean is decided in charge_rules.py. Source: Stripe API reference,
-"PaymentIntents", "Idempotent requests".
+This module knows Stripe's API; what its objects mean is decided in charge_rules.py and refund_rules.py. Source: Stripe
+API reference, "PaymentIntents", "Idempotent requests", "Create a refund", "List all refunds".
 """
 
 import re
@@ -15,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 import stripe
 
 from onecharge.contract.events import ORDER_ID_PATTERN
+from onecharge.contract.refunds import RefundRequested
 from onecharge.payments.charge_rules import StripeIntent
+from onecharge.payments.refund_rules import StripeRefund
 from onecharge.payments.rows import Dispute, Payment
 from onecharge.payments.stripe_responses import Failure, ResponseKind, classify, is_replay, is_replayed
 
 if TYPE_CHECKING:
     from stripe import RequestOptions
-    from stripe.params import PaymentIntentCreateParams
+    from stripe.params import PaymentIntentCreateParams, RefundCreateParams
 
 
 _PAGE_SIZE = 100
@@ -121,6 +120,39 @@ class PaymentIntents:
         return replace(intent, dispute=Dispute.that_counts(disputes))
 
 
+@dataclass(frozen=True)
+class RefundsAtStripe:
+    """Requests through one StripeClient, and so to one account."""
+
+    client: stripe.StripeClient
+    shop: str
+
+    def create(self, wanted: RefundRequested, payment_intent_id: str) -> StripeRefund | Failure:
+        """Create the refund, under its one key."""
+        metadata = {"shop": self.shop, "order_id": wanted.order_id, "refund_id": wanted.refund_id}
+        parameters: RefundCreateParams = {
+            "payment_intent": payment_intent_id,
+            "amount": wanted.amount_minor,
+            "metadata": metadata,
+        }
+        # The SDK does not retry: a refusal of its second request would hide a 500 that Stripe may still execute.
+        key = f"{self.shop}:{wanted.refund_id}"
+        options: RequestOptions = {"idempotency_key": key, "max_network_retries": 0}
+        try:
+            made = self.client.v1.refunds.create(parameters, options)
+        except stripe.StripeError as error:
+            return classify(error)
+        if not metadata.items() <= metadata_of(made).items():
+            return Failure(ResponseKind.OTHER_OBJECT)
+        # A replay shows it as it was then: the next delivery lists it.
+        return Failure(ResponseKind.RETRYABLE, "replayed") if is_replayed(made) else read_refund(made)
+
+    def list(self, payment_intent_id: str) -> list[StripeRefund]:
+        """All refunds of the PaymentIntent, the newest first. Raises stripe.StripeError."""
+        parameters: Any = {"payment_intent": payment_intent_id, "limit": _PAGE_SIZE}
+        return list(map(read_refund, self.client.v1.refunds.list(parameters).auto_paging_iter()))
+
+
 def _asked(request: Callable[[], Any], intent_id: str | None = None) -> Response:
     """The answer to a request: another PaymentIntent than the one asked for would pay with another order's money."""
     try:
@@ -173,3 +205,17 @@ def _error_code_of(intent: Any, charge: Any) -> str | None:
     if getattr(charge, "status", None) == "failed":
         return getattr(getattr(charge, "outcome", None), "reason", None) or getattr(charge, "failure_code", None)
     return None
+
+
+def read_refund(made: Any) -> StripeRefund:
+    """The protocol's view of a refund."""
+    status = getattr(made, "status", None) or "none"
+    return StripeRefund(
+        stripe_refund_id=made.id,
+        status=status,
+        amount_minor=made.amount,
+        currency=made.currency.upper(),
+        refund_id=metadata_of(made).get("refund_id"),
+        failure_reason=getattr(made, "failure_reason", None),
+        pending_reason=getattr(made, "pending_reason", None) if status == "pending" else None,
+    )

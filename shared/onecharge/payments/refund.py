@@ -49,11 +49,11 @@ LISTED_SECONDS = 24 * 3600
 def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
     """Handle one delivery: however many a refund has, together they make it once. Raises PoisonMessage."""
     wanted, now = event.data, tools.now()
-    about = {"order_id": wanted.order_id, "refund_id": wanted.refund_id, "attempt": wanted.attempt}
+    about = {"refund_id": wanted.refund_id, **event.log_fields}
     row = tools.payments.read(wanted.order_id)
     if row is None or row.payment_intent_id is None or row.state is not PaymentState.SUCCEEDED:
         what = "refund waits: its payment's row is missing, or not SUCCEEDED"
-        tools.log(what, alarm=Cause.ROW_LOST, correlation_id=event.correlationid, **about)
+        tools.log(what, alarm=Cause.ROW_LOST, **about)
         return BackOff()
     if wanted.currency != row.request.currency or wanted.amount_minor > row.request.amount_minor:
         raise PoisonMessage("data.amount_minor: more than was charged, or other money")
@@ -72,8 +72,7 @@ def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
     except Deferred as deferred:
         is_overdue = now - wanted.requested_at.timestamp() >= OVERDUE_SECONDS
         alarm = deferred.alarm or (Cause.OVERDUE if is_overdue else None)
-        tools.count("Refund.waiting")
-        tools.log("refund not finished", alarm=alarm, correlation_id=event.correlationid, **about, why=deferred.why)
+        tools.log("refund not finished", alarm=alarm, **about, why=deferred.why)
         return BackOff()
     return Done()
 

@@ -103,9 +103,6 @@ def after_refusal(wanted: RefundRequested, sent: Sent, now: int) -> StripeRefund
 
 
 def refusal_of(failure: Failure) -> str | None:
-    """The code if Stripe does not make this refund; None if it may make it later.
-
-    It is disputed or refunded already, more than is left, or another amount than Stripe takes.
-    """
+    """The code if Stripe does not make this refund; None if it may make it later."""
     is_refused = failure.kind in (ResponseKind.REFUND_REFUSED, ResponseKind.AMOUNT_REFUSED)
     return (failure.code or "more_than_is_left") if is_refused else None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from onecharge.contract.events import OrderPlaced
+from onecharge.contract.refunds import is_refundable_despite
 from onecharge.contract.states import PaymentState
 from onecharge.payments.refund_rules import Sent
 from onecharge.payments.stripe_responses import Deferred
@@ -54,8 +55,8 @@ class Dispute(NamedTuple):
 
     @property
     def took_nothing(self) -> bool:
-        """Whether it left the money with us: it was won, or is an inquiry before a dispute."""
-        return self.status == "won" or self.status.startswith("warning_")
+        """Whether it left the money with us."""
+        return is_refundable_despite(self.status)
 
     @staticmethod
     def that_counts(newest_first: "Iterable[Dispute]") -> "Dispute | None":

@@ -1,8 +1,7 @@
 """The client for Stripe's API, with the account's key as it is now: a process outlives a rotation of the key.
 
-Each try of a request is a metric, StripeSeconds: how long Stripe takes, by endpoint, and how it answers, by status. Its
-line in the log has Stripe's id of the request, by which its support finds it, the idempotency key, and the order or
-object that it is about.
+Each try of a request is a metric, StripeSeconds, whose line in the log has Stripe's id of the request, by which its
+support finds it.
 """
 
 import re

@@ -13,9 +13,8 @@ import stripe
 
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.payments.charge_rules import StripeIntent
-from onecharge.payments.payment_intents import metadata_of, read_intent
+from onecharge.payments.payment_intents import metadata_of, read_intent, read_refund
 from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.refunds_at_stripe import read_refund
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 
 if TYPE_CHECKING:
@@ -41,10 +40,7 @@ _LISTED_TYPES = [each for each in EVENT_TYPES if each != _REQUIRES_ACTION]
 
 
 def is_signing_secret(stored: str) -> bool:
-    """Whether the stored value can be an endpoint's signing secret. Anybody can guess the placeholder that it replaces.
-
-    Source: Stripe documentation, "Resolve webhook signature verification errors".
-    """
+    """Whether the stored value can be an endpoint's signing secret. Anybody can guess the placeholder before it."""
     return re.fullmatch(r"whsec_\w+", stored) is not None
 
 
@@ -106,8 +102,6 @@ def list_events(
     client: stripe.StripeClient, *, since: int, until: int, after: str | None
 ) -> tuple[list[StripeEvent], str | None]:
     """One page of the events that concern us, newest first, and the cursor of the next page; None on the last one.
-
-    Stripe keeps events for 30 days.
 
     Args:
         since, until: epoch seconds; `until` is not included.

@@ -1,9 +1,8 @@
 """Keeps this process within its share of Stripe's rate limit: a token bucket for each endpoint that moves money.
 
 Stripe limits each endpoint (25 requests a second in live mode, until it raises your limit), not each caller. The
-workers share that limit evenly without talking to one another: each gets 0.95 x limit / concurrency. A lone batch never
-waits, since the bucket holds a batch. In the first second of a backlog, all buckets are full and some requests are
-answered with 429: harmless, since Stripe executes nothing and the message is delivered again.
+workers share that limit evenly. A lone batch never waits, since the bucket holds a batch. In the first second of a
+backlog some requests are answered with 429: harmless, since Stripe executes nothing.
 """
 
 import threading

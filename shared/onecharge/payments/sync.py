@@ -4,9 +4,9 @@
          ▲                                                                                                    │
          └───────────── again, until nothing differs ◄── write, on the revision that was read ◄── alarm ◄─────┘
 
-An event is a hint: it says which PaymentIntent to look at, and may come late, several times, out of order or never. If
-the row shows what the event says, Stripe is not asked, but for a dispute or a refund, whose events do not name their
-order. Nothing is created or confirmed here. A row that names another PaymentIntent, or none, is left alone.
+An event is a hint, and may come late, several times, out of order or never. If the row shows what it says, Stripe is
+not asked, but for a dispute or a refund, whose events do not name their order. Nothing is created or confirmed here. A
+row that names another PaymentIntent, or none, is left alone.
 """
 
 import stripe

@@ -2,8 +2,8 @@
 
     one try at Stripe x tries  <  one record  <  function timeout  <  lease  <  visibility timeout (template.yaml, 6 x)
 
-A lease that outlives the function means that the previous owner has ended when the next one claims the row. These
-bounds save time and cost. The promise depends on FUTURE_MAX_SECONDS, CREATE_SECONDS (charge_rules.py) and
+Since a lease outlives the function, the previous owner has ended when the next one claims the row. These bounds save
+time and cost. The promise depends on FUTURE_MAX_SECONDS, CREATE_SECONDS (charge_rules.py) and
 UNANSWERED_SECONDS (refund_rules.py).
 """
 
@@ -46,7 +46,7 @@ class TimeBounds:
 
     @property
     def record_seconds(self) -> int:
-        """How long one record takes at most: with less time left it is returned to the queue unprocessed."""
+        """How long one record takes at most."""
         return self.function_timeout_seconds - _START_SECONDS
 
     @property
@@ -62,9 +62,7 @@ class TimeBounds:
     def deadline(self, started_at: float) -> float:
         """After when a record that began at `started_at` begins no further request to Stripe; epoch seconds.
 
-        There is time left for one try, not for the SDK's retry as well. A deadline with room for both would be after 3
-        of 30 seconds: if Stripe took 4 s for each request, each worker would retrieve and none would confirm. The
-        function's timeout ends only a worker that begins a request late and meets two timeouts in a row; that costs a
-        lease, and the next worker continues under the same keys.
+        There is time left for one try. A deadline with room for the SDK's retry as well would be after 3 of 30 seconds:
+        if Stripe took 4 s for each request, each worker would retrieve and none would confirm.
         """
         return started_at + self.record_seconds - self.request_seconds

@@ -1,10 +1,7 @@
 """Remembers where a scheduled job stopped, so that its next run continues there: one item in its service's State table.
 
-    read ─► work ─► write, on the version that was read ─► work ─► write …
-                      └─► ConcurrentRun: another run has written since; this one ends
-
-PaymentsStateTable and OrdersStateTable both have this schema: the key `name`, which is the job's, and the fields of its
-checkpoint.
+read ─► work ─► write, on the version that was read ─► work ─► write …
+                  └─► ConcurrentRun: another run has written since; this one ends
 """
 
 from dataclasses import asdict, dataclass, replace

@@ -10,7 +10,6 @@ What happens with one delivery:
     the handler returns RetryAfter(seconds)      is invisible for that long                       yes
     the handler returns BackOff                  is invisible: longer with each receive           yes
     the handler raises another error             the same; an alarm, unless it is an outage       yes
-    too little time is left: not handled         the same                                         yes
     its FIFO group has a failure: not handled    is visible immediately, so the order is kept     yes
 
 Lambda deletes every message that the partial batch response does not report as failed. The others are delivered again,
@@ -22,8 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
@@ -33,12 +31,12 @@ from onecharge.contract.events import Event, reason_of
 from onecharge.runtime.alarms import Cause, RowMissing
 from onecharge.runtime.aws import BATCH_SIZE, is_outage, records_of
 from onecharge.runtime.metrics import Alarm
+from onecharge.runtime.parts import Parts
 from onecharge.runtime.queues import Delivery, Queue
 from onecharge.runtime.secrets import SecretUnavailable
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
-    from aws_lambda_powertools.utilities.typing import LambdaContext
 
 type BatchResponse = PartialItemFailureResponse
 """The messages that SQS is to deliver again (AWS Lambda Developer Guide, "Using Lambda with SQS")."""
@@ -96,8 +94,6 @@ class Consumer[E: Event]:
         queue: the event source.
         logger: gets a line for each message that is poison, returned or fails unexpectedly.
         count: counts one occurrence of the metric of that name; called on several threads.
-        record_seconds: the longest that one record can take. A record that is begun with less time left in the
-            invocation could be cut off halfway: it is returned to the queue instead.
         jitter: a random number from 0 to 1.
     """
 
@@ -109,7 +105,6 @@ class Consumer[E: Event]:
         queue: Queue,
         logger: Logger,
         count: Callable[[str], None],
-        record_seconds: float = 0,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._read = model.validate_json if isinstance(model, TypeAdapter) else model.model_validate_json
@@ -117,12 +112,18 @@ class Consumer[E: Event]:
         self._queue = queue
         self._logger = logger
         self._count = count
-        self._record_seconds = record_seconds
         self._jitter = jitter
         # As many as a batch has records, so that a batch takes as long as its slowest record.
         self._threads = ThreadPoolExecutor(max_workers=BATCH_SIZE, thread_name_prefix="record")
 
-    def consume(self, event: dict[str, Any], context: "LambdaContext") -> BatchResponse:
+    @classmethod
+    def of(cls, parts: Parts, queue: str, model: type[E] | TypeAdapter[E], handle: Callable[[E], Disposition]) -> Self:
+        """The consumer of the queue whose addresses are in `{queue}_QUEUE_URL` and `{queue}_DLQ_URL`."""
+        urls = (parts.environment[f"{queue}_{kind}_URL"] for kind in ("QUEUE", "DLQ"))
+        sqs = Queue(lambda: parts.sqs, *urls)
+        return cls(model=model, handle=handle, queue=sqs, logger=parts.logger, count=parts.counts)
+
+    def consume(self, event: dict[str, Any]) -> BatchResponse:
         """Process a batch; returns the partial batch response.
 
         It names every message that failed, even if all of them did: raising would make the invocation fail, and Lambda
@@ -133,26 +134,23 @@ class Consumer[E: Event]:
         groups = defaultdict[str, list[Delivery]](list)
         for delivery in map(Delivery.of, records_of(event, "aws:sqs", self._logger)):
             groups[(self._queue.is_fifo and delivery.group) or delivery.message_id].append(delivery)
-        failed = self._threads.map(partial(self._failed_of_group, context), groups.values())
+        failed = self._threads.map(self._failed_of_group, groups.values())
         return {"batchItemFailures": [{"itemIdentifier": each.message_id} for group in failed for each in group]}
 
-    def _failed_of_group(self, context: "LambdaContext", group: Sequence[Delivery]) -> Sequence[Delivery]:
+    def _failed_of_group(self, group: Sequence[Delivery]) -> Sequence[Delivery]:
         """The first delivery of the group that fails, and all after it, which are not handled."""
         for position, delivery in enumerate(group):
-            if not self._process_in_time(context, delivery):
+            if not self._process_alone(delivery):
                 for later in group[position + 1 :]:
-                    self._log_returned(later, "an earlier message of its group failed")
+                    message = "message returned to the queue: an earlier one of its group failed"
+                    self._logger.info(message, extra={"message_id": later.message_id})
                     # While a message of a FIFO group is invisible, SQS delivers no other of the group.
                     self._change_visibility(later, 0)
                 return group[position:]
         return ()
 
-    def _process_in_time(self, context: "LambdaContext", delivery: Delivery) -> bool:
+    def _process_alone(self, delivery: Delivery) -> bool:
         try:
-            if context.get_remaining_time_in_millis() / 1000 < self._record_seconds:
-                # What has taken the time may take it again: if it were visible now, it would be received repeatedly.
-                self._log_returned(delivery, "too little time is left in the invocation")
-                return self._retry(delivery, BackOff())
             return self.process(delivery)
         except Exception:  # The other records of the batch are not to be delivered again because of this one.
             self._logger.exception("record failed unexpectedly", extra={"message_id": delivery.message_id})
@@ -180,7 +178,6 @@ class Consumer[E: Event]:
         except PoisonMessage:
             raise
         except Exception as error:  # No order fails because of an error of ours: SQS delivers the message again.
-            self._count("DeliveryFailed")
             cause = None
             if isinstance(error, SecretUnavailable):
                 cause = Cause.STRIPE_ACCOUNT  # It was counted when the key was read.
@@ -201,10 +198,6 @@ class Consumer[E: Event]:
         self._count("PoisonMessage")
         self._logger.error("poison message sent to the DLQ", extra={"reason": reason})
         return True
-
-    def _log_returned(self, delivery: Delivery, reason: str) -> None:
-        self._count("MessageReturned")
-        self._logger.info(f"message returned to the queue: {reason}", extra={"message_id": delivery.message_id})
 
     def _retry(self, delivery: Delivery, when: RetryAfter | BackOff) -> Literal[False]:
         """The message is not done: it is visible again after its wait."""

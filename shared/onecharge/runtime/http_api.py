@@ -93,11 +93,7 @@ def respond(
 
 @dataclass(frozen=True)
 class Request:
-    """A request of a customer or of the staff, whose access token API Gateway has verified (template.yaml, OrdersApi).
-
-    API Gateway passes the token's claims on as text. Nothing in the body, the query or a header says who the customer
-    is.
-    """
+    """A request of a customer or of the staff, whose token API Gateway has verified: only that says who it is."""
 
     event: APIGatewayProxyEventV2
     subject: str

@@ -15,7 +15,7 @@ from onecharge.runtime.alarms import Cause
 class Metric(str):
     """A metric's name (a str) that also carries dimensions, unit and value.
 
-    It has dimensions of its own instead of `service`: one alarm or graph is then enough for all functions.
+    It has dimensions of its own instead of `service`.
 
     Args:
         dimensions: sets of them; CloudWatch keeps, and bills, one metric for each set of names and values.

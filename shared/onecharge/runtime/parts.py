@@ -1,15 +1,21 @@
-"""What a function is made of. A part is made at its first use: a cold start makes only what its event needs.
+"""What a function is made of, and its handler. A part is made at its first use: a cold start makes what it needs.
 
     class GetOrderParts(Parts):
         @part
         def orders(self) -> OrderStore:
             return OrderStore(self.dynamodb, self.environment["ORDERS_TABLE"])
 
+
+    @lambda_handler(GetOrderParts)
+    def handler(parts: GetOrderParts, event: dict[str, Any], context: Context) -> dict[str, Any]:
+        return parts.orders.find(…)
+
 A part is the only place that reads the environment variables that it is made of.
 """
 
-from collections.abc import Mapping
-from functools import cached_property
+import os
+from collections.abc import Callable, Mapping
+from functools import cache, cached_property, wraps
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +24,20 @@ import botocore.session
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.logs import function_logger
 from onecharge.runtime.metrics import Counts
+from onecharge.runtime.redaction import presentable
 
 if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_secretsmanager import SecretsManagerClient
     from mypy_boto3_sns import SNSClient
     from mypy_boto3_sqs import SQSClient
+
+
+type Context = LambdaContext
+"""What Lambda says of the invocation."""
+type Handler[Result] = Callable[[dict[str, Any], Context], Result]
+"""What Lambda invokes, with the event and the context."""
 
 
 class part[Made](cached_property[Made]):
@@ -71,3 +85,38 @@ class Parts:
     sqs: part["SQSClient"] = part(lambda parts: parts.client("sqs"))
     sns: part["SNSClient"] = part(lambda parts: parts.client("sns"))
     secretsmanager: part["SecretsManagerClient"] = part(lambda parts: parts.client("secretsmanager"))
+
+
+def lambda_handler[P: Parts, Result](
+    parts_of: Callable[[Mapping[str, str]], P],
+) -> Callable[[Callable[[P, dict[str, Any], Context], Result]], Handler[Result]]:
+    """Turn a function whose first argument is its parts into a handler that Lambda can invoke.
+
+    All invocations of a process share the parts, which have the environment of the first one: importing the module
+    reads no environment variable. The metrics are flushed after each invocation, whether or not it raises. Lambda logs
+    an error that it raises, so a message that holds a secret is redacted (onecharge.runtime.redaction).
+
+    Args:
+        parts_of: the function's subclass of Parts.
+    """
+
+    @cache
+    def process_parts() -> P:
+        return parts_of(dict(os.environ))
+
+    def decorate(invoke: Callable[[P, dict[str, Any], Context], Result]) -> Handler[Result]:
+        @wraps(invoke)
+        def handler(event: dict[str, Any], context: Context) -> Result:
+            parts = process_parts()
+            try:
+                return invoke(parts, event, context)
+            except Exception as error:
+                if (shown := presentable(error)) is error:
+                    raise
+                raise shown from None
+            finally:
+                parts.counts.flush()
+
+        return handler
+
+    return decorate

@@ -80,8 +80,7 @@ class Queue:
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
         """Send the message's body to the DLQ, with the reason and what is needed to send it back to its queue.
 
-        SQS keeps none of this for a message that is sent to a DLQ, unlike for one that it moves there itself: a message
-        that is sent has a new id and a new time, and no source queue that StartMessageMoveTask could move it back to.
+        What SQS moves there itself keeps its id, its time and its source queue; what is sent does not.
         """
         attributes = {
             DeadLetterAttribute.REASON: reason,

@@ -1,8 +1,4 @@
-"""Takes secrets and personal data out of a text before it is written anywhere that people and other programs read.
-
-No line of ours names one on purpose. Redaction is for text that others write: the message of an exception, which may
-hold the value that caused it, and Stripe's answers.
-"""
+"""Takes secrets and personal data out of texts that others write: messages of exceptions, and Stripe's answers."""
 
 import re
 import traceback

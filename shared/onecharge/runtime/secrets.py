@@ -3,7 +3,7 @@
 current()     at most MAX_AGE_SECONDS old, if it can be read
 read_again()  immediately, when it is refused; at most once in REREAD_SECONDS, whatever strangers send
 
-While Secrets Manager does not answer, a known value keeps serving, and a failure is remembered for seconds.
+While Secrets Manager does not answer, a known value keeps serving.
 """
 
 from contextlib import suppress

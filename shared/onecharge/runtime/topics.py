@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 ENTRIES_MAX = 10
 """Entries of one PublishBatch request, at most (Amazon SNS API Reference, PublishBatch)."""
 _BLAMES_THE_MESSAGE = frozenset({"InvalidParameter", "ParameterValueInvalid", "ValidationException"})
-"""The only codes that no retry helps. SenderFault says less: a disabled KMS key and a lost permission are the sender's
-fault too (Amazon SNS API Reference, PublishBatch: errors), and can be fixed."""
+"""The only codes that no retry helps. SenderFault says less: a lost permission is the sender's fault, too."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from local.price_list import sold
-from onecharge.contract.money import MINIMUM_MINOR, AmountMinor, Currency, as_money, require_chargeable
+from onecharge.contract.money import AmountMinor, Currency, require_chargeable
 from onecharge.orders.ids import order_id_of
 from orders_api import prices
 from orders_api.http import BODY_LENGTH_MAX
@@ -123,17 +123,6 @@ def test_what_is_not_for_sale_is_named(client: Client) -> None:
             {"pointer": "/items/2/sku", "detail": "This has no price in USD"},
         ],
     )
-
-
-def test_an_amount_below_the_minimum_is_refused(client: Client) -> None:
-    """400 for one minor unit less than Stripe charges in that currency, which it names; the minimum is accepted."""
-    for currency, minimum in {**MINIMUM_MINOR, "ZAR": 1}.items():
-        client.prices = {"mug": {currency: minimum}}
-        assert client.post({**line(), "currency": currency}, key=currency).status == 202
-        client.prices = {"mug": {currency: minimum - 1}}
-        refused = client.post({**line(), "currency": currency}, key=f"{currency}-less")
-        assert refused.in_brief == (400, "invalid-request")
-        assert f"at least {as_money(minimum, currency)}" in refused.body["errors"][0]["detail"] or minimum == 1
 
 
 def test_every_price_can_be_charged() -> None:
