@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
         forget_aws_account(os.environ)
 
 
-_SERVERS = (STANDARD, FIFO, OPERATED, "endpoint")
+_SERVERS = (STANDARD, FIFO, OPERATED)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

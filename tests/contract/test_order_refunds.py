@@ -1,8 +1,6 @@
 """The transactions of refunds, on both DynamoDBs: request, reservation, outcome. Left is what may still be refunded."""
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations, permutations
 from typing import Any
 
@@ -12,8 +10,6 @@ from onecharge.contract.events import EventType
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.waiting import WaitingIndex
-from onecharge.runtime.http_api import Problem
-from tests.contract.conftest import Endpoint
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.one_order import NOW, refused
 from tests.support.refunded_order import RefundedOrder
@@ -43,26 +39,6 @@ def test_only_a_paid_order_is_refunded(shop: RefundedOrder, monkeypatch: pytest.
     monkeypatch.setattr("orders_api.http.Dependencies.find_order", lambda *_: next(reads, shop.order))
     assert refused(lambda: shop.refund(1, "a")) == "not-paid"
     assert shop.refunds.of_order(shop.order_id) == []
-
-
-def test_concurrent_refunds_never_exceed_what_was_paid(endpoint: Endpoint) -> None:
-    """20 refunds of 300 each, of 2,500: eight are stored, with the retries of the API."""
-    shop = RefundedOrder.on(endpoint.client())
-    barrier = threading.Barrier(20)
-
-    def refund(number: int) -> bool:
-        barrier.wait()
-        for _ in range(50):
-            try:
-                return bool(shop.refund(300, f"key-{number}"))
-            except Problem as problem:
-                if problem.kind == "more-than-is-left":
-                    return False
-        raise AssertionError
-
-    with ThreadPoolExecutor(20) as threads:
-        made = list(threads.map(refund, range(20)))
-    assert (made.count(True), len(shop.refunds.of_order(shop.order_id)), shop.left) == (8, 8, 100)
 
 
 def meanwhile(

@@ -1,45 +1,19 @@
 """The order service's conditional writes and its indexes, on both DynamoDBs."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
-from onecharge.contract.events import EventType
 from onecharge.contract.states import OrderStatus
 from onecharge.orders import transitions
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import OUTCOMES, WAITING, Transition
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.runtime.dynamodb import expression_values, shard_of
-from onecharge.runtime.http_api import Problem
 from orders_api.list_orders import BY_CUSTOMER, OrdersQuery, read_page
-from tests.contract.conftest import Endpoint
 from tests.support.one_order import CUSTOMER, NOW, OneOrder
 
 MOVES = [*(each for each in vars(transitions).values() if isinstance(each, Transition)), *OUTCOMES.values()]
 """Every one that the state machine has."""
-
-
-def test_twenty_concurrent_requests_make_one_attempt(endpoint: Endpoint) -> None:
-    """Each with its own key and card; twenty retries of the successful one are all replayed."""
-    shop = OneOrder.on(endpoint.client())
-    shop.payment(EventType.PAYMENT_DECLINED)
-    barrier = threading.Barrier(20)
-
-    def pay(number: int) -> int | None:
-        barrier.wait()
-        try:
-            return number if shop.pay_again(f"pm_{number}", f"key-{number}")[1] else None
-        except Problem as problem:
-            return None if problem.kind == "not-declined" else -1
-
-    with ThreadPoolExecutor(20) as threads:
-        [made] = [number for number in threads.map(pay, range(20)) if number is not None]
-        shop.set_status(OrderStatus.PAYMENT_DECLINED)
-        again = list(threads.map(lambda _: shop.pay_again(f"pm_{made}", f"key-{made}")[1], range(20)))
-    assert again == [False] * 20
-    assert (shop.order.attempt, shop.order.payment_method) == (2, f"pm_{made}")
 
 
 def test_only_its_customer_finds_an_order(dynamodb: Any) -> None:

@@ -1,6 +1,5 @@
-"""Refunds with Stripe's client and the stand-in, over HTTP; Stripe in this process answers the same."""
+"""Refunds with Stripe's client and the stand-in, over HTTP."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,14 +17,10 @@ from tests.shop.builders import (
     BOUNDS,
     ORDER_ID,
     PATIENT,
-    PAYMENT_INTENT,
     SHOP,
     STRIPE_API,
-    charged,
     requested,
 )
-from tests.shop.dynamodb import NoFaults
-from tests.shop.stripe import ShopStripe, client_of
 
 
 @pytest.fixture
@@ -59,27 +54,6 @@ def test_a_refund_is_one_request_under_its_one_key() -> None:
         "metadata[order_id]": ORDER_ID,
         "metadata[refund_id]": wanted.refund_id,
     }
-
-
-def script(refunds: RefundsAtStripe, payment_intent_id: str) -> list[Any]:
-    """Refunds, a replay, and refunds of too much: what is answered, and what is listed then."""
-    wanted = [(1, 1000), (1, 1000), (1, 1), (2, 100), (3, 99), (4, 1)]
-    answers = [refunds.create(requested(*each).data, payment_intent_id) for each in wanted]
-    listed = refunds.list(payment_intent_id)
-    return [
-        [each.kind if isinstance(each, Failure) else each.amount_minor for each in answers],
-        [(each.status, each.amount_minor, each.currency, each.refund_id) for each in listed],
-    ]
-
-
-def test_refunds_replays_and_refusals(refunds: RefundsAtStripe, paid: str) -> None:
-    """One refund a key, and never more than was paid. A replay is an answer of then: it is listed."""
-    answers, listed = script(refunds, paid)
-    refused, retry = ResponseKind.REFUND_REFUSED, ResponseKind.RETRYABLE
-    assert answers == [1000, retry, ResponseKind.OTHER_PARAMETERS, refused, 99, refused]
-    assert listed == [("succeeded", amount, "EUR", f"rfd_{number:032x}") for number, amount in ((3, 99), (1, 1000))]
-    memory = client_of(charged(ShopStripe(NoFaults(int(time.time())))))
-    assert script(RefundsAtStripe(memory, SHOP), PAYMENT_INTENT) == [answers, listed]
 
 
 def test_all_pages_are_read(refunds: RefundsAtStripe, paid: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,16 +9,6 @@ from tests.support.stacks import on_fifo
 pytestmark = on_fifo
 
 
-def test_all_of_it_is_fifo(stack: Stack) -> None:
-    """As the names say, which is all that the functions go by."""
-    sqs, sns = stack.aws.client("sqs"), stack.aws.client("sns")
-    queues = {url.rpartition("/")[2] for url in sqs.list_queues()["QueueUrls"]}
-    assert (len(queues), [name for name in queues if not name.endswith(".fifo")]) == (7, [])
-    topics = [topic["TopicArn"] for topic in sns.list_topics()["Topics"]]
-    assert sum(arn.endswith(".fifo") for arn in topics) == 2
-    assert all("Monitoring" in arn for arn in topics if not arn.endswith(".fifo"))  # Alarms are no events.
-
-
 def test_duplicates_and_poison_in_one_group_make_one_charge(shop: DeployedShop, stack: Stack) -> None:
     """Under deduplication ids of their own, as a redrive after five minutes has them: FIFO stops none of these. Poison
     is in the DLQ at its first receive, with its reason, and what is behind it is handled."""

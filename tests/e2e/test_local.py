@@ -6,18 +6,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import requests
 
 from local.changes import deploy
-from local.issuer import Issuer
 from local.stack import Stack
 from onecharge.orders.ids import digest_of, order_id_of
-from stripe_standin.admin import StandInAdmin
 from tests.support.deployed_shop import CURRENCY, PRICE, SKU, DeployedShop, eventually, shop_of
 from tests.support.harness import PROJECT
 from tests.support.stacks import own_stack
@@ -38,18 +34,6 @@ def processes_below(folder: Path) -> list[str]:
     return found
 
 
-def answered(ask: Callable[[], requests.Response]) -> requests.Response:
-    """The first good answer: what stack.json names may not listen yet, and a busy machine answers 503."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            if (answer := ask()).ok or time.monotonic() > deadline:
-                return answer
-        except requests.ConnectionError:
-            assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
 @pytest.mark.nightly
 def test_the_stack_comes_up_and_goes_away(tmp_path: Path) -> None:
     """An order placed at the printed address is charged; the shop links to no console, since none is served; after
@@ -58,20 +42,18 @@ def test_the_stack_comes_up_and_goes_away(tmp_path: Path) -> None:
     local = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
     try:
         eventually((tmp_path / "stack.json").exists, lambda there: there or local.poll() is not None)
-        stack = json.loads((tmp_path / "stack.json").read_text())
-        token = Issuer(stack["jwt_issuer"], stack["jwt_audience"], Path(stack["jwt_key_file"])).token("c")
-        body = {"currency": CURRENCY, "payment_method": "pm_card_visa", "items": [{"sku": SKU, "quantity": 1}]}
-        headers = {"Idempotency-Key": "k", "Authorization": f"Bearer {token}"}
-        placed = answered(lambda: requests.post(f"{stack['api_url']}/orders", json=body, headers=headers, timeout=90))
-        ledger = StandInAdmin(stack["stripe_api_base"]).ledger
-        assert eventually(lambda: ledger().charges_of(placed.json()["order_id"]), bool)
-        assert "console" not in requests.get(f"{stack['page_url']}config.json", timeout=9).json()
+        stack = Stack(**json.loads((tmp_path / "stack.json").read_text()))
+        shop = DeployedShop(stack)
+        placed = eventually(shop.order, lambda answer: answer.ok)  # A busy machine answers 503.
+        assert shop.decided_status(placed.json()["order_id"]) == "PAID"
+        assert len(shop.charges(placed.json()["order_id"])) == 1
+        assert "console" not in requests.get(f"{stack.page_url}config.json", timeout=9).json()
     finally:
         local.send_signal(signal.SIGINT)
         output, _ = local.communicate(timeout=_PATIENCE_SECONDS)
     assert local.returncode == 0, output
     assert "\x1b[" not in output
-    assert stack["page_url"] in output
+    assert stack.page_url in output
     assert {path.name for path in tmp_path.iterdir()}.isdisjoint({"stack.json", "tmp", "issuer-key.pem"})
     assert processes_below(tmp_path) == []
 

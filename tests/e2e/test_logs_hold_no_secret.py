@@ -33,6 +33,7 @@ def test_no_secret_reaches_a_log(shop: DeployedShop, stack: Stack) -> None:
         "a client secret": shop.client_secret(shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")) or "",
         "a customer's token": str(shop.http.headers["Authorization"]).removeprefix("Bearer "),
         "a payment method": f"pm_{uuid4().hex}",
+        "a card's number": "4000056655665556",
         "an idempotency key": f"key-{uuid4()}",
     }
     assert all(secrets.values())
@@ -40,7 +41,8 @@ def test_no_secret_reaches_a_log(shop: DeployedShop, stack: Stack) -> None:
 
     # A customer repeats them.
     shop.order(secrets["an idempotency key"], payment_method=secrets["a payment method"])  # Stripe knows no such one.
-    for body in (shop.body(payment_method=everything), {everything: everything}, f'{{"malformed": "{everything}'):
+    card = shop.body(payment_method=secrets["a card's number"])
+    for body in (card, shop.body(payment_method=everything), {everything: everything}, f'{{"malformed": "{everything}'):
         assert shop.send(body, str(uuid4())).status_code == 400
     shop.get(quote(everything, safe=""))
     # So does Stripe, in a refusal and in events, one of them forged.

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -54,19 +53,6 @@ def shop_of(stack: Stack) -> str:
     """The shop's name in order ids and at Stripe."""
     [found] = stack.aws.client("cloudformation").describe_stacks(StackName=stack.stack_name)["Stacks"]
     return next(str(each["OutputValue"]) for each in found["Outputs"] if each["OutputKey"] == "ShopId")
-
-
-@contextmanager
-def orders_unpublished(stack: Stack) -> Iterator[None]:
-    """Nobody reads the stream of the Orders table, for as long as the block lasts."""
-    client = stack.aws.client("lambda")
-    mappings = client.list_event_source_mappings()["EventSourceMappings"]
-    [mapping] = [each for each in mappings if f":table/{stack.orders_table}/stream/" in each["EventSourceArn"]]
-    client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
-    try:
-        yield
-    finally:
-        client.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
 
 
 def forget_dead_letters(stack: Stack) -> None:

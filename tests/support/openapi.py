@@ -50,6 +50,12 @@ class ProblemDetails(ResponseModel):
     )
 
 
+class GatewayMessage(ResponseModel):
+    """A response of API Gateway itself, whose bodies an HTTP API cannot change."""
+
+    message: str | None
+
+
 BAD_BODY = {
     400: ("idempotency-key-missing", "idempotency-key-invalid", "body-too-long", "invalid-json", "invalid-request"),
     422: ("idempotency-key-reused",),
@@ -58,6 +64,8 @@ NOT_FOUND = {404: ("not-found",)}
 ANY_ROUTE = {401: ("unauthenticated",), 403: ("forbidden",), 500: ("internal",), 503: ("try-again",)}
 """The kinds of problem by status: of a route that takes a body and an idempotency key, of one about an order, of any:
 the token does not allow the request, or something of ours or of AWS's fails (500 and 503: retrying is safe)."""
+BY_API_GATEWAY = (401, 403)
+"""The statuses that API Gateway responds with, too, before any function runs: no valid token, or not the scope."""
 
 
 @dataclass(frozen=True)
@@ -101,33 +109,18 @@ def get_payment() -> None:
 
 ATTEMPT_REFUSED = {409: ("not-declined", "attempts-exhausted")}
 REFUND_REFUSED = {409: ("not-paid", "paid-too-long-ago", "disputed", "more-than-is-left")}
-ABOUT_ONE = BAD_BODY | NOT_FOUND
+_PLACED = BAD_BODY | {409: ("amount-differs",)}
+_PAID_AGAIN, _REFUNDED = BAD_BODY | NOT_FOUND | ATTEMPT_REFUSED, BAD_BODY | NOT_FOUND | REFUND_REFUSED
+_PAYMENTS, _REFUNDS = "POST /orders/{order_id}/payments", "POST /orders/{order_id}/refunds"
 OPERATIONS = (
-    Operation(
-        place_order,
-        "POST /orders",
-        202,
-        AcceptedOrder,
-        BAD_BODY | {409: ("amount-differs",)},
-        OrderRequest,
-        has_location=True,
-    ),
+    Operation(place_order, "POST /orders", 202, AcceptedOrder, _PLACED, OrderRequest, has_location=True),
     Operation(list_orders, "GET /orders", 200, OrderList, {400: ("invalid-request",)}, query=OrdersQuery),
     Operation(get_order, "GET /orders/{order_id}", 200, OrderDetails, NOT_FOUND),
     Operation(list_prices, "GET /prices", 200, PriceList),
-    Operation(
-        pay_again, "POST /orders/{order_id}/payments", 202, AcceptedOrder, ABOUT_ONE | ATTEMPT_REFUSED, PaymentRequest
-    ),
+    Operation(pay_again, _PAYMENTS, 202, AcceptedOrder, _PAID_AGAIN, PaymentRequest),
     Operation(cancel_order, "POST /orders/{order_id}/cancel", 200, OrderView, NOT_FOUND | {409: ("already-paid",)}),
     Operation(
-        refund_order,
-        "POST /orders/{order_id}/refunds",
-        202,
-        AcceptedRefund,
-        ABOUT_ONE | REFUND_REFUSED,
-        RefundRequest,
-        has_location=True,
-        scope=STAFF_SCOPE,
+        refund_order, _REFUNDS, 202, AcceptedRefund, _REFUNDED, RefundRequest, has_location=True, scope=STAFF_SCOPE
     ),
     Operation(get_payment, "GET /orders/{order_id}/payment", 200, PaymentView, NOT_FOUND),
 )
@@ -148,43 +141,42 @@ Each request needs an access token; its subject is the customer. Another custome
 not exist. API Gateway itself verifies the token and limits the requests: its responses are `application/json` with a
 `message` (401, 403 without the route's scope, 413, 429, or 503 after a timeout)."""
 
+_TEXT = {"type": "string"}
 _HEADERS: Mapping[str, dict[str, Any]] = {
     "X-Correlation-Id": {
         "description": "In every log line and event of the order, or of the refused request.",
         "required": True,
-        "schema": {"type": "string"},
+        "schema": _TEXT,
     },
     "Location": {
         "description": "The path of the order.",
         "required": True,
-        "schema": {"type": "string", "pattern": ORDER_ID_PATTERN.replace("^", "^/orders/")},
+        "schema": {**_TEXT, "pattern": ORDER_ID_PATTERN.replace("^", "^/orders/")},
     },
     "Idempotent-Replayed": {
         "description": "`true` where this is the response of an earlier request with the same key.",
-        "schema": {"type": "string", "const": "true"},
+        "schema": {**_TEXT, "const": "true"},
     },
-    "Cache-Control": {"required": True, "schema": {"type": "string", "const": "no-store"}},
+    "Cache-Control": {"required": True, "schema": {**_TEXT, "const": "no-store"}},
 }
-
-_BY_API_GATEWAY = {
-    401: "No access token, or one that is not valid.",
-    403: "The access token does not have the scope that the request needs.",
-    429: "More requests than the stage allows. Retry later.",
+_ORDER_ID = {"name": "order_id", "in": "path", "required": True, "schema": {**_TEXT, "pattern": ORDER_ID_PATTERN}}
+_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": True,
+    "description": "Visible ASCII without commas, the same for every retry of one request and new for each new one.",
+    "schema": {**_TEXT, "pattern": IDEMPOTENCY_KEY_PATTERN},
 }
-"""What API Gateway responds before any function runs. An HTTP API cannot change these bodies."""
-
-_GATEWAY_MESSAGE = {
-    "description": "A response of API Gateway itself.",
-    "type": "object",
-    "properties": {"message": {"type": ["string", "null"]}},
-    "required": ["message"],
-}
-
 _ACCESS_TOKEN = {
     "type": "http",
     "scheme": "bearer",
     "bearerFormat": "JWT",
     "description": "Of the OpenID Connect issuer that the stack names (parameters JwtIssuer and JwtAudience).",
+}
+_SERVER = {
+    "url": "https://{api_id}.execute-api.{region}.amazonaws.com",
+    "description": "The output ApiUrl of the stack.",
+    "variables": {"api_id": {"default": "a1b2c3d4e5"}, "region": {"default": "us-east-1"}},
 }
 
 
@@ -200,17 +192,14 @@ def document() -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for each in OPERATIONS:
         paths.setdefault(each.path, {})[each.method.lower()] = _described(each)
-    host = "https://{api_id}.execute-api.{region}.amazonaws.com"
-    variables = {"api_id": {"default": "a1b2c3d4e5"}, "region": {"default": "us-east-1"}}
     return {
         "openapi": "3.1.0",
-        "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
         "info": {"title": "onecharge", "version": "1", "description": _ABOUT},
-        "servers": [{"url": host, "description": "The output ApiUrl of the stack.", "variables": variables}],
+        "servers": [_SERVER],
         "paths": paths,
         "components": {
             "headers": dict(_HEADERS),
-            "schemas": {**_schemas(), "GatewayMessage": _GATEWAY_MESSAGE},
+            "schemas": _schemas(),
             "securitySchemes": {"AccessToken": _ACCESS_TOKEN},
         },
     }
@@ -222,27 +211,23 @@ def text() -> str:
 
 
 def _described(operation: Operation) -> dict[str, Any]:
-    described: dict[str, Any] = {
+    body = {"required": True, "content": {"application/json": {"schema": _ref(operation.body)}}}
+    return {
         "operationId": operation.name,
         "summary": operation.handler.__doc__,
         "parameters": list(_parameters(operation)),
+        **({"requestBody": body} if operation.body else {}),
         "responses": dict(_responses(operation)),
         # Since OpenAPI 3.1 the roles that a token needs may be listed for any kind of scheme.
         "security": [{"AccessToken": [operation.scope] if operation.scope else []}],
     }
-    if operation.body:
-        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(operation.body)}}}
-    return described
 
 
 def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
     if "{order_id}" in operation.path:
-        schema = {"type": "string", "pattern": ORDER_ID_PATTERN}
-        yield {"name": "order_id", "in": "path", "required": True, "schema": schema}
+        yield _ORDER_ID
     if operation.body:
-        about = "Visible ASCII without commas, the same for every retry of one request and new for each new one."
-        key = {"name": "Idempotency-Key", "in": "header", "required": True, "description": about}
-        yield key | {"schema": {"type": "string", "pattern": IDEMPOTENCY_KEY_PATTERN}}
+        yield _KEY
     if operation.query:
         fields = operation.query.model_json_schema(schema_generator=_WithoutTitles)["properties"]
         for name, schema in fields.items():
@@ -256,7 +241,7 @@ def _responses(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
     headers = ["X-Correlation-Id", "Cache-Control"]
     headers += ["Location"] if operation.has_location else []
     headers += ["Idempotent-Replayed"] if operation.body else []
-    response = _response(operation.status, "application/json", _ref(operation.response), headers)
+    response = _response(operation.status, {"application/json": _ref(operation.response)}, *headers)
     if "order_id" in operation.response.model_fields:
         # From a response that names an order to the requests that are possible for it.
         parameters = {"order_id": "$response.body#/order_id"}
@@ -267,37 +252,31 @@ def _responses(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "202", response | {"description": HTTPStatus.ACCEPTED.phrase}
     for status, kinds in operation.all_problems.items():
         fixed = {"type": {"enum": [f"urn:onecharge:problem:{kind}" for kind in kinds]}, "status": {"const": status}}
-        schema = {**_ref(ProblemDetails), "properties": fixed}
-        described = _response(status, "application/problem+json", schema, ["X-Correlation-Id"])
-        if status in _BY_API_GATEWAY:
-            described["headers"] = {}
-            described["content"] |= _by_api_gateway(status)["content"]
-        yield str(status), described
-    yield "429", _by_api_gateway(429)
+        problem = {"application/problem+json": {**_ref(ProblemDetails), "properties": fixed}}
+        if status in BY_API_GATEWAY:
+            yield str(status), _response(status, problem | {"application/json": _ref(GatewayMessage)})
+        else:
+            yield str(status), _response(status, problem, "X-Correlation-Id")
+    yield "429", _response(429, {"application/json": _ref(GatewayMessage)})
 
 
-def _by_api_gateway(status: int) -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/GatewayMessage"}
-    return {"description": _BY_API_GATEWAY[status], "content": {"application/json": {"schema": schema}}}
-
-
-def _response(status: int, content_type: str, schema: dict[str, Any], headers: list[str]) -> dict[str, Any]:
+def _response(status: int, schemas: Mapping[str, Any], *headers: str) -> dict[str, Any]:
     return {
         "description": HTTPStatus(status).phrase,
         "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in headers},
-        "content": {content_type: {"schema": schema}},
+        "content": {content_type: {"schema": schema} for content_type, schema in schemas.items()},
     }
 
 
-def _ref(model: type[BaseModel]) -> dict[str, Any]:
-    return {"$ref": f"#/components/schemas/{model.__name__}"}
+def _ref(model: type[BaseModel] | None) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"} if model else {}
 
 
 def _schemas() -> dict[str, Any]:
     bodies = [each.body for each in OPERATIONS if each.body]
-    responses: list[type[BaseModel]] = [ProblemDetails, *(each.response for each in OPERATIONS)]
+    responses: set[type[BaseModel]] = {ProblemDetails, GatewayMessage, *(each.response for each in OPERATIONS)}
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(each, "validation") for each in bodies]
-    models += [(each, "serialization") for each in dict.fromkeys(responses)]
+    models += [(each, "serialization") for each in sorted(responses, key=lambda model: model.__name__)]
     _, schemas = models_json_schema(
         models, ref_template="#/components/schemas/{model}", schema_generator=_WithoutTitles
     )

@@ -13,10 +13,12 @@ from local import demo_live
 from local.demo import worth_a_look
 from local.demo_live import Progress, shown
 from local.demo_plan import FollowUp, make_plan
+from local.demo_report import Report, offenders_of
 from local.price_list import sold
 from local.processes import StartupError
 from onecharge.contract.money import require_chargeable
 from orders_api.prices import PRICES
+from stripe_standin.admin import Ledger, LedgerCharge
 
 
 def test_the_demo_orders_what_is_on_the_price_list() -> None:
@@ -31,6 +33,28 @@ def test_the_demo_orders_what_is_on_the_price_list() -> None:
         assert order.refunded_minor < order.amount_minor
         amounts.add(order.amount_minor)
     assert len(amounts) == 60
+
+
+@pytest.mark.parametrize(
+    ("charged", "wrong"),
+    [
+        ({"ord_paid": [5]}, ""),
+        ({"ord_paid": [5, 5]}, "charged more than once"),
+        ({}, "not charged"),
+        ({"ord_paid": [6]}, "charged a wrong amount"),
+        ({"ord_paid": [5], "ord_declined": [5]}, "charged though not payable"),
+        ({"ord_paid": [5], "ord_other": [5]}, "charges of nobody"),
+    ],
+    ids=str,
+)
+def test_a_wrong_charge_fails_the_demo(charged: dict[str, list[int]], wrong: str) -> None:
+    """By Stripe's ledger, whatever status an order shows."""
+    orders: Any = {f"ord_{name}": SimpleNamespace(pays=name == "paid", amount_minor=5) for name in ("paid", "declined")}
+    made = [(order_id, amount) for order_id, amounts in charged.items() for amount in amounts]
+    charges = [LedgerCharge("ch", "pi", order_id, amount, sold().currency, None, 1) for order_id, amount in made]
+    found = offenders_of(orders, Ledger(tuple(charges), (), (), {}))
+    assert [each for each, who in found.items() if who] == [wrong] * bool(wrong)
+    assert Report((), found, is_idle=True, seconds=1, seed=1).ok is not bool(wrong)
 
 
 def test_each_fault_has_an_order_to_look_at() -> None:

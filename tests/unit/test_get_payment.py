@@ -1,29 +1,16 @@
-"""GET /orders/{order_id}/payment: the client secret, shown to the order's customer alone, and kept by nobody.
-
-DynamoDB and Stripe are in memory; the composed function runs over moto and the SDK's own HTTP requests.
-"""
+"""GET /orders/{order_id}/payment: the client secret, shown to the order's customer alone, and kept by nobody."""
 
 import json
 from typing import Any
 
-import boto3
 import pytest
-from responses import RequestsMock
 
-from get_payment.app import GetPaymentParts
 from get_payment.payment import PaymentView, payment_api
 from onecharge.contract.states import PaymentState
-from onecharge.payments.time_bounds import STRIPE_RETRIES, TimeBounds
-from onecharge.runtime.dynamodb import to_item
-from onecharge.runtime.http_api import HttpApi
-from tests.shop.builders import INTENTS, PAYMENTS, SHOP, STRIPE_API, stripe_intent
 from tests.shop.scripted_stripe import ASKS_FOR_ACTION, NO_ANSWER, WRONG_KEY
 from tests.shop.shop import Shop, order_id
-from tests.support.harness import LambdaContext, Log, Sample, create_table, load_template
+from tests.support.harness import LambdaContext, Log, Sample
 from tests.support.orders_api import UNKNOWN
-
-NOT_FOUND = "urn:onecharge:problem:not-found"
-TRY_AGAIN = "urn:onecharge:problem:try-again"
 
 
 class Page:
@@ -36,17 +23,19 @@ class Page:
         self.shop.deliver(payment_method=ASKS_FOR_ACTION)
         self.shop.stripe.requests.clear()
 
-    def ask(
-        self, of: str = order_id("a"), *, customer: str | None = "cus_1", api: HttpApi | None = None
-    ) -> tuple[int, dict[str, Any]]:
+    def ask(self, of: str = order_id("a"), customer: str | None = "cus_1") -> tuple[int, Any, Any]:
+        """The status, and the secret and Stripe's status, or the problem and nothing."""
         event = self._sample("get_payment/get_payment")
         event["requestContext"]["authorizer"]["jwt"]["claims"]["sub"] = customer
         if customer is None:
             del event["requestContext"]["authorizer"]
         event["rawPath"] = event["requestContext"]["http"]["path"] = f"/orders/{of}/payment"
-        answer = (api or self.api).resolve(event, LambdaContext())
-        assert answer["headers"].get("Cache-Control", "no-store") == "no-store"
-        return answer["statusCode"], json.loads(answer["body"])
+        answer = self.api.resolve(event, LambdaContext())
+        body = json.loads(answer["body"])
+        if answer["statusCode"] != 200:
+            return answer["statusCode"], body["type"].removeprefix("urn:onecharge:problem:"), None
+        assert (answer["headers"]["Cache-Control"], body["order_id"]) == ("no-store", of)
+        return 200, body["client_secret"], body["stripe_status"]
 
 
 @pytest.fixture
@@ -54,47 +43,41 @@ def page(sample: Sample, log: Log) -> Page:
     return Page(sample, log)
 
 
-def view(secret: str | None, stripe_status: str | None) -> tuple[int, dict[str, Any]]:
-    return 200, {"order_id": order_id("a"), "client_secret": secret, "stripe_status": stripe_status}
-
-
 def test_the_secret_is_retrieved_while_the_payment_requires_action(page: Page, log: Log) -> None:
     """No row, no log line and no repr has it. There is none any more once Stripe or the row says so; nor for what is to
     be canceled: with the secret, the customer's page could confirm it."""
     secret = page.shop.stripe.intent("pi_0").client_secret
     assert secret
-    assert page.ask() == view(secret, "requires_action")
+    assert page.ask() == (200, secret, "requires_action")
     shown = PaymentView(order_id=order_id("a"), client_secret=secret, stripe_status=None)
     assert secret not in str(page.shop.row()) + log.text + repr(shown)
     row = page.shop.row()
     for changes in ({"state": PaymentState.SUCCEEDED}, {"cancel_requested_at": 1_800_000_000}):
         page.shop.restore(row | changes)
         page.shop.stripe.requests.clear()
-        assert (page.ask(), page.shop.stripe.requests) == (view(None, None), [])
+        assert (page.ask(), page.shop.stripe.requests) == ((200, None, None), [])
     page.shop.restore(row)
     page.shop.stripe.show("pi_0", "succeeded")
-    assert page.ask() == view(None, "succeeded")
+    assert page.ask() == (200, None, "succeeded")
 
 
 @pytest.mark.parametrize(
-    ("of", "customer", "status"),
+    ("of", "customer", "answer"),
     [
-        (order_id("a"), "cus_2", 404),
-        (order_id("b"), "cus_1", 404),
-        (UNKNOWN, "cus_2", 404),
-        ("ord_" + "a" * 3000, "cus_1", 404),
-        (order_id("a"), None, 401),
-        (order_id("a"), "a b", 403),
+        (order_id("a"), "cus_2", (404, "not-found")),
+        (order_id("b"), "cus_1", (404, "not-found")),
+        (UNKNOWN, "cus_2", (404, "not-found")),
+        ("ord_" + "a" * 3000, "cus_1", (404, "not-found")),
+        (order_id("a"), None, (401, "unauthenticated")),
+        (order_id("a"), "a b", (403, "forbidden")),
     ],
 )
 def test_another_customers_payment_is_as_if_it_were_not_there(
-    page: Page, of: str, customer: str | None, status: int
+    page: Page, of: str, customer: str | None, answer: tuple[int, str]
 ) -> None:
     """The 404 of an order that was never placed, or never charged, or cannot be; nobody is served without claims.
     Stripe is not asked."""
-    answered, problem = page.ask(of, customer=customer)
-    assert (answered, problem["type"] == NOT_FOUND) == (status, status == 404)
-    assert page.shop.stripe.requests == []
+    assert (page.ask(of, customer), page.shop.stripe.requests) == ((*answer, None), [])
 
 
 @pytest.mark.parametrize("failure", [NO_ANSWER, WRONG_KEY])
@@ -102,40 +85,6 @@ def test_an_outage_is_503(page: Page, failure: Any, log: Log) -> None:
     """No secret would say that the payment requires no action any more. The page asks again; the line in the log names
     the order."""
     page.shop.stripe.failing["retrieve"] = failure
-    status, problem = page.ask()
-    assert (status, problem["type"], "ClientSecretUnknown" in page.counted) == (503, TRY_AGAIN, True)
+    assert (page.ask(), "ClientSecretUnknown" in page.counted) == ((503, "try-again", None), True)
     [line] = [line for line in log.lines if line["message"].startswith("client secret unknown")]
     assert (line["order_id"], line["correlation_id"]) == (order_id("a"), page.shop.row()["correlation_id"])
-
-
-# ---------------------------------------------------------------- the composed function
-
-
-@pytest.mark.parametrize(("lost", "status"), [("", 200), ("the key", 503), ("the table", 503)])
-def test_the_function_retrieves_the_payment_intent(
-    aws: None, page: Page, http: RequestsMock, lost: str, status: int
-) -> None:
-    """By one request to Stripe; an outage of AWS is 503."""
-    dynamodb, secrets = boto3.client("dynamodb"), boto3.client("secretsmanager")
-    if lost != "the table":
-        create_table(dynamodb, PAYMENTS, "PaymentsTable")
-        dynamodb.put_item(TableName=PAYMENTS, Item=to_item(page.shop.row()))
-    if lost != "the key":
-        secrets.create_secret(Name="stripe", SecretString="sk_test_x")
-    environment = {"PAYMENTS_TABLE": PAYMENTS, "STRIPE_SECRET_ARN": "stripe", "STRIPE_API_BASE": STRIPE_API}
-    environment |= {"PROFILE": "sandbox", "SHOP": SHOP, "FUNCTION_TIMEOUT_SECONDS": "15"}
-    if status == 200:
-        shown = stripe_intent("requires_action", id="pi_0", client_secret="pi_0_secret_y")
-        http.get(f"{INTENTS}/pi_0", json=shown | {"metadata": {"order_id": order_id("a")}})
-    answered, body = page.ask(api=GetPaymentParts(environment).resolver)
-    assert (answered, body.get("client_secret")) == (status, "pi_0_secret_y" if status == 200 else None)
-    assert body.get("type", TRY_AGAIN) == TRY_AGAIN
-
-
-def test_stripe_is_given_up_before_the_function_is() -> None:
-    """Two tries that Stripe does not answer, and the reads before them, take less than the function's timeout."""
-    timeout = load_template()["Resources"]["GetPaymentFunction"]["Properties"]["Timeout"]
-    pause_seconds, dynamodb_seconds = 1, 3
-    one_request = TimeBounds(timeout).request_seconds * (STRIPE_RETRIES + 1) + pause_seconds
-    assert one_request + dynamodb_seconds < timeout
-    assert timeout < 30  # That is how long an HTTP API waits.

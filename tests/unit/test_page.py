@@ -71,13 +71,6 @@ def test_the_page_never_confirms() -> None:
     assert not [name for name in ("confirmPayment", "confirmCardPayment", "innerHTML", "eval(") if name in source]
 
 
-def test_every_word_of_the_page_is_in_one_file() -> None:
-    """A shop in another language is that file: no other module has a sentence, or a label, as a string."""
-    code = {name: text for name, text in SOURCES.items() if name.endswith(".js") and name != "words.js"}
-    code = {name: re.sub(r"(?m)^ *(//|/?\*).*|// [A-Z].*", "", text) for name, text in code.items()}
-    assert {name: found for name in code if (found := re.findall(r"[\"`][A-Z][a-z']+ [a-z][^\"`]*", code[name]))} == {}
-
-
 def test_every_currency_is_shown_as_it_is_charged() -> None:
     """The browser's number of decimals is not Stripe's for a dozen currencies: 2,500.00 HUF was shown as 250,000."""
     digits = dict.fromkeys(CURRENCIES, 2)

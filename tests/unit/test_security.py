@@ -11,7 +11,7 @@ import pytest
 from onecharge.runtime.logs import RedactingFormatter
 from onecharge.runtime.redaction import redacted
 from ops.output import Report, show
-from tests.support.harness import PROJECT, Log, load_template
+from tests.support.harness import Log, load_template
 
 RESOURCES: dict[str, Any] = load_template()["Resources"]
 
@@ -75,18 +75,6 @@ def test_the_access_log_holds_nothing_of_a_request() -> None:
     assert {"requestId", "routeKey", "status", "authorizer.error"} <= logged
     assert json.loads(re.sub(r"\$context\.[\w.]+", "-", api["AccessLogSettings"]["Format"]))
     assert not re.search("path|query|header|userAgent|claims|jwt|body", " ".join(logged), re.IGNORECASE)
-
-
-# ---------------------------------------------------------------- packages and CI
-
-
-def test_every_pinned_package_has_its_hashes() -> None:
-    """An index that serves another file for the same version installs nothing."""
-    for path in (PROJECT / "layers").rglob("*.txt"):
-        pinned = re.split(r"\n(?=\S)", path.read_text().strip())
-        assert all(re.match(r"[\w.\[\]-]+==\S+.*--hash=sha256:[0-9a-f]{64}", each, re.DOTALL) for each in pinned), path
-    makefile = (PROJECT / "Makefile").read_text()
-    assert re.search(r"^pip_install = .*--require-hashes", makefile, re.MULTILINE)
 
 
 # ---------------------------------------------------------------- hostile input

@@ -9,8 +9,7 @@ import pytest
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
-from orders_api.pay_again import ATTEMPTS_MAX
-from tests.support.orders_api import NOW, Client
+from tests.support.orders_api import NOW, Answer, Client
 
 MOVES: dict[str, dict[OrderStatus, tuple[int, str]]] = {
     "pay_again": dict.fromkeys(OrderStatus, (409, "not-declined")) | {OrderStatus.PAYMENT_DECLINED: (202, "")},
@@ -49,9 +48,14 @@ def test_an_order_is_changed_in_these_statuses_alone(
         assert answered.body["status"] == "CANCELING"
 
 
-def test_a_cancellation_that_was_not_stored_is_not_accepted(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that is refused for another reason than the status is no 202."""
-    order_id, move = client.placed(), OrderStore.move
+def test_a_change_that_was_not_stored_is_not_accepted(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refund that always meets another one is 503: its retry is safe; of no order it is 404. A cancellation that is
+    refused for another reason than the status is no 202."""
+    assert client.ask("refund_order").in_brief == (404, "not-found")
+    order_id, move = client.placed("PAID"), OrderStore.move
+    monkeypatch.setattr(OrderRefundStore, "store_and_reserve", lambda *_: False)
+    assert client.ask("refund_order", order_id).in_brief == (503, "try-again")
+    client.set(order_id, status="PENDING")
     a_rule_to_come = partialmethod(move, conditions=["attribute_exists(a_rule_to_come)"])
     monkeypatch.setattr(OrderStore, "move", a_rule_to_come)
     assert client.ask("cancel_order", order_id).in_brief == (500, "internal")
@@ -60,7 +64,7 @@ def test_a_cancellation_that_was_not_stored_is_not_accepted(client: Client, monk
 # ---------------------------------------------------------------- another attempt
 
 
-def declined_with(client: Client, order_id: str, payment_method: str, key: str) -> Any:
+def declined_with(client: Client, order_id: str, payment_method: str, key: str) -> Answer:
     """Pay again with this card, which is declined, too; returns the response."""
     answer = client.ask("pay_again", order_id, {"payment_method": payment_method}, key=key)
     client.set(order_id, status="PAYMENT_DECLINED")
@@ -79,9 +83,8 @@ def test_a_used_key_with_another_card_is_refused(client: Client, status: str) ->
     for key in ("KA", "key-0"):
         answer = client.ask("pay_again", order_id, {"payment_method": "pm_C"}, key=key)
         assert answer.in_brief == (422, "idempotency-key-reused")
-    replayed = declined_with(client, order_id, "pm_A", "KA")
+    replayed = client.ask("pay_again", order_id, {"payment_method": "pm_A"}, key="KA")
     assert (replayed[:2], replayed.headers["Idempotent-Replayed"]) == (first[:2], "true")
-    client.set(order_id, status=status)
     assert client.stored() == before
 
 
@@ -91,13 +94,13 @@ def test_an_order_has_a_limit_of_attempts(client: Client) -> None:
     assert declined_with(client, order_id, "pm_A", "KA").status == 202
     before = client.stored()
     assert declined_with(client, order_id, "pm_A", "KB").in_brief == (409, "attempts-exhausted")
-    assert (client.stored(), ATTEMPTS_MAX) == (before, 8)
+    assert client.stored() == before
 
 
 # ---------------------------------------------------------------- refunds
 
 
-def refund(client: Client, order_id: str, amount: int | None = None, key: str = "key-1", **more: Any) -> Any:
+def refund(client: Client, order_id: str, amount: int | None = None, key: str = "key-1", **more: Any) -> Answer:
     return client.ask("refund_order", order_id, {**more, **({} if amount is None else {"amount": amount})}, key=key)
 
 
@@ -107,12 +110,8 @@ def test_a_part_of_a_paid_order_is_refunded(client: Client) -> None:
     order_id = client.placed("PAID", attempt=2, paid_attempt=1)
     answer = refund(client, order_id, 1000, reason="a cup was broken")
     assert (answer.status, answer.headers["Location"]) == (202, f"/orders/{order_id}")
-    assert {name: answer.body[name] for name in ("order_id", "status", "amount", "currency")} == {
-        "order_id": order_id,
-        "status": "PENDING",
-        "amount": 1000,
-        "currency": "EUR",
-    }
+    expected = {"order_id": order_id, "status": "PENDING", "amount": 1000, "currency": "EUR"}
+    assert answer.body.items() >= expected.items()
     shown = client.shown(order_id)
     assert (shown["amount_refunded"], [each["amount"] for each in shown["refunds"]]) == (1000, [1000])
     assert "broken" not in str([answer, shown])
@@ -122,24 +121,26 @@ def test_a_part_of_a_paid_order_is_refunded(client: Client) -> None:
     assert "expires_at" not in item
 
 
+ACCEPTED, TOO_MUCH = (202, ""), (409, "more-than-is-left")
+
+
 @pytest.mark.parametrize(
     ("waits", "stripe_refunded", "amount", "answer"),
     [
-        (0, 0, 2500, (202, "")),
-        (0, 0, None, (202, "")),
-        (0, 0, 2501, (409, "more-than-is-left")),
-        (0, 0, 99_999_999, (409, "more-than-is-left")),
-        (1000, 0, 1501, (409, "more-than-is-left")),
-        (1000, 700, None, (202, "")),
-        (1000, 700, 801, (409, "more-than-is-left")),
-        (1000, 1500, None, (409, "more-than-is-left")),
+        (0, 0, 2500, ACCEPTED),
+        (0, 0, None, ACCEPTED),
+        (0, 0, 2501, TOO_MUCH),
+        (1000, 0, 1501, TOO_MUCH),
+        (1000, 700, None, ACCEPTED),
+        (1000, 700, 801, TOO_MUCH),
+        (1000, 1500, None, TOO_MUCH),
     ],
 )
 def test_no_more_is_refunded_than_was_paid(
     client: Client, waits: int, stripe_refunded: int, amount: int | None, answer: tuple[int, str]
 ) -> None:
     """What waits counts, and so do refunds by hand. Without an amount it is all that is left; with a refund that is
-    refused nothing is reserved."""
+    refused nothing is reserved. A used key with another amount is refused, too."""
     order_id = client.placed("PAID")
     if waits:
         refund(client, order_id, waits, "waits")
@@ -147,26 +148,29 @@ def test_no_more_is_refunded_than_was_paid(
     answered = refund(client, order_id, amount, "this")
     assert answered.in_brief == answer
     left = 2500 - waits - stripe_refunded
-    assert answered.body.get("amount") == ((amount or left) if answer[0] == 202 else None)
-    refunded = 2500 if answer[0] == 202 else waits + stripe_refunded
+    assert answered.body.get("amount") == ((amount or left) if answer == ACCEPTED else None)
+    before = client.stored()
+    if answer == ACCEPTED:
+        assert refund(client, order_id, 1 if amount else left, "this").in_brief == (422, "idempotency-key-reused")
+    assert client.stored() == before
+    refunded = 2500 if answer == ACCEPTED else waits + stripe_refunded
     assert client.shown(order_id)["amount_refunded"] == refunded
 
 
-DISPUTES = {
-    **dict.fromkeys(("needs_response", "under_review", "lost", "appeal_needs_response", "of next year"), 409),
-    **{f"warning_{each}": 202 for each in ("needs_response", "under_review", "closed")},
-    "won": 202,
-    "prevented": 409,
-}
+DISPUTED, TOO_LATE = (409, "disputed"), (409, "paid-too-long-ago")
+PAID_LATER = {"paid_at": (NOW + timedelta(days=3)).isoformat()}
+OPEN = ("needs_response", "under_review", "lost", "appeal_needs_response", "prevented", "of next year")
+OVER = ("warning_needs_response", "warning_under_review", "warning_closed", "won")
 
 
 @pytest.mark.parametrize(
     ("facts", "days", "answer"),
     [
-        *(({"dispute_status": each}, 0, (status, "disputed")) for each, status in DISPUTES.items()),
-        ({"paid_at": (NOW + timedelta(days=3)).isoformat()}, 428, (409, "paid-too-long-ago")),
-        ({"paid_at": (NOW + timedelta(days=3)).isoformat()}, 427.99, (202, "")),
-        ({"paid_attempt": 1}, 425, (409, "paid-too-long-ago")),
+        *(({"dispute_status": each}, 0, DISPUTED) for each in OPEN),
+        *(({"dispute_status": each}, 0, ACCEPTED) for each in OVER),
+        (PAID_LATER, 428, TOO_LATE),
+        (PAID_LATER, 427.99, ACCEPTED),
+        ({"paid_attempt": 1}, 425, TOO_LATE),
         ({"currency": "KWD"}, 0, (400, "invalid-request")),
     ],
     ids=str,
@@ -182,24 +186,5 @@ def test_what_cannot_be_refunded_is_refused(
     client.set(order_id, **facts)
     client.now += timedelta(days=days)
     assert refund(client, order_id, 10, "before")[:2] == accepted[:2] == (202, accepted.body)
-    answered = refund(client, order_id, 15, "after")
-    assert answered.in_brief == (answer if answer[0] != 202 else (202, ""))
-    assert client.shown(order_id)["amount_refunded"] == (25 if answer[0] == 202 else 10)
-
-
-@pytest.mark.parametrize(("first", "second"), [(10, 11), (None, 2500)])
-def test_a_key_reused_for_another_amount_is_refused(client: Client, first: int | None, second: int) -> None:
-    """422, and nothing more is reserved."""
-    order_id = client.placed("PAID")
-    refund(client, order_id, first)
-    before = client.stored()
-    assert refund(client, order_id, second).in_brief == (422, "idempotency-key-reused")
-    assert client.stored() == before
-
-
-def test_a_refund_that_always_meets_another_is_503(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its retry is safe. A refund of no order is not found."""
-    assert client.ask("refund_order").in_brief == (404, "not-found")
-    order_id = client.placed("PAID")
-    monkeypatch.setattr(OrderRefundStore, "store_and_reserve", lambda *_: False)
-    assert refund(client, order_id).in_brief == (503, "try-again")
+    assert refund(client, order_id, 15, "after").in_brief == answer
+    assert client.shown(order_id)["amount_refunded"] == (25 if answer == ACCEPTED else 10)
