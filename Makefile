@@ -61,8 +61,6 @@ WHAT.local := the libraries of the functions and of our commands
 WHAT.dev := what the tests need
 WHAT.emulator := the AWS emulator
 WHAT.sam := the SAM CLI
-WHAT.checks := the scanners
-WHAT.sbom := what writes bills of materials
 
 # In a project of your own: the local stack and the Stripe stand-in, as wheels.
 VENDORED := $(wildcard vendor/requirements.txt)
@@ -74,7 +72,7 @@ $(VENV)/.local $(VENV)/.dev: $(VENV)/.%: layers/requirements/%.txt $(VENV)/.made
 	@$(if $(VENDORED),$(PY) -m pip install --quiet --no-deps --require-hashes -r $(VENDORED) $(UNTRACED))
 	@touch $@
 
-# The SAM CLI, the emulator and the scanners pin other versions of boto3: each has an environment of its own in .venv.
+# The SAM CLI and the emulator pin other versions of boto3: each has an environment of its own in .venv.
 
 $(VENV)/opt/.%: layers/requirements/%.txt $(VENV)/.made-at
 	@echo "• installing $(or $(WHAT.$*),$*) into .venv/opt/$*, once: one to three minutes"
@@ -86,28 +84,6 @@ $(VENV)/opt/.%: layers/requirements/%.txt $(VENV)/.made-at
 $(VENV)/opt/.sam-lint: layers/requirements/sam-lint.txt $(VENV)/opt/.sam
 	@$(call pip_install,$(VENV)/opt/sam) || $(PIP_FAILED)
 	@touch $@
-
-# What comes from npm serves some tests only. Without it they are skipped, with the reason; in CI it has to be there.
-# npm by itself tries an unreachable registry for many minutes, so whether it answers is asked first.
-# $(call from_npm,package,commands that install it,which tests want it)
-FROM_NPM = $(@D)/$(patsubst .%,%,$(@F))
-define from_npm
-	@without() { if test "$$CI"; then echo "$$1: in CI, $(3) have to run"; exit 1; else echo "$$1: $(3) are skipped"; fi; }; \
-	if ! command -v npm >/dev/null; then without "npm is missing"; \
-	elif ! timeout 30 npm view $(1) version --fetch-retries=0 --fetch-timeout=10000 >/dev/null 2>&1; then \
-	  without "npm cannot reach its registry, or finds no $(1) there"; \
-	else echo "installing $(1) into $(FROM_NPM)"; \
-	  { $(2); } && touch $@ || { rm -rf $(FROM_NPM); without "npm could not install $(1)"; }; fi
-endef
-NPM_OPTIONS := --silent --fetch-retries=1 --fetch-timeout=60000
-
-# A Chromium for the tests of the page, if none is on PATH, and the rules of accessibility.
-$(VENV)/opt/.browser: layers/requirements/browser/package-lock.json $(VENV)/.made-at
-	$(call from_npm,@sparticuz/chromium,$(BROWSER_INSTALL),the tests in a browser)
-
-BROWSER_INSTALL = mkdir -p $(FROM_NPM) && cp layers/requirements/browser/*.* $(FROM_NPM) && \
-  (cd $(FROM_NPM) && timeout 600 npm ci $(NPM_OPTIONS) --ignore-scripts >/dev/null && \
-  { command -v chromium chromium-browser google-chrome >/dev/null || node unpack.mjs; })
 
 # $(call option,SEED,seed) is --seed "…" if SEED=… was given.
 option = $(if $($(1)),--$(2) "$($(1))")
@@ -124,17 +100,11 @@ FILES_ASKED_FOR = $(wildcard $(foreach each,$(PYTEST_ARGS),$(firstword $(subst :
 unit: $(VENV)/.dev ## Run the unit tests, and see that they run 95 % of the lines of functions and shared: no emulator, no npm [PYTEST_ARGS=…: these alone].
 	@$(if $(FILES_ASKED_FOR),$(PY) -m pytest -q,$(PYTEST) $(UNIT_TESTS)) $(or $(PYTEST_ARGS),--cov)
 
-TEST_TOOLS := $(addprefix $(VENV)/opt/,.checks .browser)
-test: install $(VENV)/.dev $(TEST_TOOLS) ## Run all tests but the nightly ones, on one stack [PYTEST_ARGS=…: these alone].
+test: install $(VENV)/.dev ## Run all tests but the nightly ones, on one stack [PYTEST_ARGS=…: these alone].
 	@$(PYTEST) $(or $(PYTEST_ARGS),--cov)
 
-nightly: install $(VENV)/.dev $(TEST_TOOLS) scan ## Run the scanners, and what `make test` has no time for as well; measure the coverage of branches: an hour.
-	@$(PYTEST) --nightly tests $(wildcard stripe_standin/tests) --cov --cov-config=tests/branches.toml
-# The schedules without coverage, which would make them three times as long.
-	@$(if $(wildcard lab/tests),$(PYTEST) --nightly lab/tests)
-
 # TOKEN_COMMAND prints an access token for the customer that its last argument names: docs/guides/deploy.md.
-e2e: $(VENV)/.dev $(VENV)/opt/.checks ## Run the e2e tests against a deployed stack: make e2e STACK=shop-dev TOKEN_COMMAND=….
+e2e: $(VENV)/.dev ## Run the e2e tests against a deployed stack: make e2e STACK=shop-dev TOKEN_COMMAND=….
 	@test "$(STACK)" || { echo "STACK is missing: make $@ STACK=the-name-of-a-stack, such as shop"; exit 1; }
 	@$(PY) -m pytest -q tests/e2e --stack "$(STACK)" $(PYTEST_ARGS)
 
@@ -154,15 +124,6 @@ types: $(VENV)/.dev ## Check types, strictly.
 
 validate: $(VENV)/opt/.sam-lint ## Validate template.yaml.
 	@AWS_DEFAULT_REGION=us-east-1 $(VENV)/opt/sam/bin/sam validate --lint
-
-# SCANNERS_MUST_RUN=1 fails if pip-audit finds no service that knows vulnerabilities, as offline.
-scan: $(VENV)/.dev $(VENV)/opt/.sam-lint $(VENV)/opt/.checks ## Scan templates, code, secrets and packages.
-	@$(PY) -m tests.scans
-
-sbom: $(VENV)/opt/.sbom ## Write the software bills of materials of the deployed layers, to .local/sbom.
-	@mkdir -p .local/sbom
-	@for each in layers/*/requirements.txt; do $(VENV)/opt/sbom/bin/cyclonedx-py requirements --output-reproducible \
-	  --sv 1.6 -o .local/sbom/$$(basename $$(dirname $$each)).json $$each || exit 1; done
 
 openapi: $(VENV)/.dev ## Write docs/openapi.json, the API's description, from the code.
 	@PYTHONPATH=functions:shared:. $(PY) -m tests.support.openapi

@@ -1,5 +1,7 @@
 # What only the reference has, included by the Makefile: it runs the demo, proves, compares, and makes copies.
-.PHONY: demo new record parity specification simulate mutants experiments survival bench
+.PHONY: demo new record parity nightly scan sbom specification simulate mutants experiments survival bench
+WHAT.checks := the scanners
+WHAT.sbom := what writes bills of materials
 
 demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…]; KEEP=1 leaves it running.
 	@$(PY) -m $(if $(KEEP),lab.console demo --keep,local.demo) $(call option,ORDERS,orders) $(call option,SEED,seed) \
@@ -10,15 +12,15 @@ new: ## Make a project of your own, without history: make new DIR=../shop NAME=c
 	@"$(PYTHON)" -m local.new_project --dir "$(DIR)" --name "$(NAME)"
 
 specification: $(VENV)/.dev ## Explore the models of charges and refunds, state by state; leave out each of their rules: twenty minutes.
-	@$(PY) -m pytest -q -rP $(PARALLEL) --nightly lab/tests/test_specification.py
+	@$(PYTEST) -rP --nightly lab/tests/test_specification.py
 
 simulate: $(VENV)/.dev ## Try random schedules of crashes and faults [SCHEDULES=10000] [SEED=…] [PROCESSES=1] [SCENARIO=…]; SEED=seed:number replays one.
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.simulation $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(call option,PROCESSES,processes) $(call option,SCENARIO,scenario)
 
 mutants: $(VENV)/.dev ## Break the charge protocol in one place after the other: when is it caught? [SEED=…]; WRITE=1 stores the schedules.
-	@$(if $(SEED),MUTANTS_SEED=$(SEED)) $(if $(WRITE),STORE_SCHEDULES=1) $(PY) -m pytest -q -rP \
-	  $(if $(WRITE),-n 0,$(PARALLEL)) lab/tests -k is_caught
+	@$(if $(SEED),MUTANTS_SEED=$(SEED)) $(if $(WRITE),STORE_SCHEDULES=1) $(PYTEST) -rP $(if $(WRITE),-n 0) \
+	  lab/tests -k is_caught
 
 experiments: install ## Do the console's ten experiments with two usual workers beside ours: five minutes; WRITE=1 keeps the table.
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.experiments $(if $(WRITE),--write)
@@ -26,6 +28,28 @@ experiments: install ## Do the console's ten experiments with two usual workers 
 survival: $(VENV)/.dev ## Show which designs survive which faults: onecharge and the designs copied most [SCHEDULES=1000] [SEED=1]; WRITE=1 keeps the table.
 	@PYTHONPATH=functions:shared:. $(PY) -m lab.survival $(call option,SCHEDULES,schedules) $(call option,SEED,seed) \
 	  $(if $(WRITE),--write)
+
+# What comes from npm serves some tests only. Without it they are skipped, with the reason; in CI it has to be there.
+# npm by itself tries an unreachable registry for many minutes, so whether it answers is asked first.
+# $(call from_npm,package,commands that install it,which tests want it)
+FROM_NPM = $(@D)/$(patsubst .%,%,$(@F))
+define from_npm
+	@without() { if test "$$CI"; then echo "$$1: in CI, $(3) have to run"; exit 1; else echo "$$1: $(3) are skipped"; fi; }; \
+	if ! command -v npm >/dev/null; then without "npm is missing"; \
+	elif ! timeout 30 npm view $(1) version --fetch-retries=0 --fetch-timeout=10000 >/dev/null 2>&1; then \
+	  without "npm cannot reach its registry, or finds no $(1) there"; \
+	else echo "installing $(1) into $(FROM_NPM)"; \
+	  { $(2); } && touch $@ || { rm -rf $(FROM_NPM); without "npm could not install $(1)"; }; fi
+endef
+NPM_OPTIONS := --silent --fetch-retries=1 --fetch-timeout=60000
+
+# A Chromium for the tests of the page, if none is on PATH, and the rules of accessibility.
+$(VENV)/opt/.browser: layers/requirements/browser/package-lock.json $(VENV)/.made-at
+	$(call from_npm,@sparticuz/chromium,$(BROWSER_INSTALL),the tests in a browser)
+
+BROWSER_INSTALL = mkdir -p $(FROM_NPM) && cp layers/requirements/browser/*.* $(FROM_NPM) && \
+  (cd $(FROM_NPM) && timeout 600 npm ci $(NPM_OPTIONS) --ignore-scripts >/dev/null && \
+  { command -v chromium chromium-browser google-chrome >/dev/null || node unpack.mjs; })
 
 # DynamoDB Local needs Java 17 or later. Its licence forbids redistribution, so it is installed where the benchmark runs.
 DYNAMODB_LOCAL_VERSION := 11.1.0
@@ -56,4 +80,19 @@ $(VENV)/opt/.stripe-types: layers/requirements/stripe-types/package-lock.json $(
 STRIPE_TYPES_INSTALL = mkdir -p $(FROM_NPM) && cp layers/requirements/stripe-types/*.json $(FROM_NPM) && \
   (cd $(FROM_NPM) && timeout 600 npm ci $(NPM_OPTIONS) --ignore-scripts >/dev/null)
 
-test nightly: $(VENV)/opt/.stripe-types
+nightly: install $(VENV)/.dev scan ## Run the scanners, and what `make test` has no time for as well; measure the coverage of branches: an hour.
+	@$(PYTEST) --nightly tests stripe_standin/tests --cov --cov-config=tests/branches.toml
+# The schedules without coverage, which would make them three times as long.
+	@$(PYTEST) --nightly lab/tests
+
+# SCANNERS_MUST_RUN=1 fails if pip-audit finds no service that knows vulnerabilities, as offline.
+scan: $(VENV)/.dev $(VENV)/opt/.sam-lint $(VENV)/opt/.checks ## Scan templates, code, secrets and packages.
+	@$(PY) -m tests.scans
+
+sbom: $(VENV)/opt/.sbom ## Write the software bills of materials of the deployed layers, to .local/sbom.
+	@mkdir -p .local/sbom
+	@for each in layers/*/requirements.txt; do $(VENV)/opt/sbom/bin/cyclonedx-py requirements --output-reproducible \
+	  --sv 1.6 -o .local/sbom/$$(basename $$(dirname $$each)).json $$each || exit 1; done
+
+test nightly e2e: $(VENV)/opt/.checks
+test nightly: $(addprefix $(VENV)/opt/,.browser .stripe-types)

@@ -48,6 +48,8 @@ def in_the_copy(path: str, text: str, name: str) -> str:
     """Returns a file's text as the copy has it: customers see its name, and CI runs no demo."""
     text = text.replace(f'stack_name = "{NAME}"', f'stack_name = "{name}"')
     text = text.replace('SHOP = "Onecharge"', f'SHOP = "{name.replace("-", " ").capitalize()}"')
+    # It has fewer tests: those of what its owner changes.
+    text = text.replace("fail_under = 95\n", "") if path == "pyproject.toml" else text
     return text.replace("make demo\n", "") if path == ".ci/run" else text
 
 

@@ -1,7 +1,7 @@
 """Does the money at Stripe agree with the tables? Compares each order whose money moved in these days.
 
     audit yesterday
-    audit --from 2026-11-01 --until 2026-11-30     both days included, in UTC
+    audit 2026-11-01 2026-11-30     both days included, in UTC
 
 Orders are found on both sides: by Stripe's balance transactions (charges, refunds, disputes), and by the times in
 Payments, OrderRefunds and Orders. Each is compared as both sides show it now, so it does not matter on which side of
@@ -13,7 +13,6 @@ balance transactions, charges, refunds, disputes and PaymentIntents.
 """
 
 import re
-import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -24,11 +23,11 @@ from typing import Any
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.payments.payment_intents import metadata_of
-from onecharge.runtime.dynamodb import expression_values
+from onecharge.runtime.dynamodb import expression_values, from_item, read_items
 from onecharge.runtime.parallel import Threads
 from ops.connection import Stack
 from ops.errors import Problem
-from ops.facts import Surroundings, gather, surroundings
+from ops.facts import gather
 from ops.findings import Severity, find
 from ops.output import Report
 
@@ -37,30 +36,22 @@ _THREADS = 8
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    about = "the first day: `yesterday`, or as 2026-11-01"
-    parser.add_argument("day", nargs="?", metavar="DAY", help=about)
-    parser.add_argument("--from", dest="since", metavar="DAY", help=about)
-    parser.add_argument("--until", metavar="DAY", help="the last day (default: the first)")
+    parser.add_argument("first", type=day, metavar="DAY", help="the first day: `yesterday`, or as 2026-11-01")
+    parser.add_argument("last", type=day, metavar="DAY", nargs="?", help="the last day (default: the first)")
 
 
-def day(text: str | None) -> datetime:
-    """The day's first moment. Raises Problem."""
-    yesterday = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
-    try:
-        return datetime.strptime(yesterday if text == "yesterday" else str(text), "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError:
-        raise Problem(
-            f"{text} is not a day: `yesterday`, or 2026-11-01" if text else "which day? `yesterday`"
-        ) from None
+def day(text: str) -> datetime:
+    """The day's first moment. Raises ValueError."""
+    named = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}" if text == "yesterday" else text
+    return datetime.strptime(named, "%Y-%m-%d").replace(tzinfo=UTC)
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
-    first = day(arguments.since or arguments.day)
-    last = day(arguments.until) if arguments.until else first
-    if last < first:
+    last = arguments.last or arguments.first
+    if last < arguments.first:
         raise Problem("the last day is before the first")
-    return Audit(stack, first, last + timedelta(days=1)).report()
+    return Audit(stack, arguments.first, last + timedelta(days=1)).report()
 
 
 class Audit:
@@ -79,10 +70,10 @@ class Audit:
         given: Any = {"created": created, "limit": 100, "expand": ["data.source"]}
         for each in self.stack.stripe.v1.balance_transactions.list(given).auto_paging_iter():
             self._add(each)
-        around, threads = surroundings(self.stack, now=int(time.time())), Threads(_THREADS)
+        threads = Threads(_THREADS)
         order_ids = sorted({*self._orders_in_tables(), *self.charges})
         unlike = [each for batch in batched(order_ids, 100, strict=False) for each in self._unlike(batch)]
-        differences = list(chain(*threads(lambda order_id: list(self._differences(order_id, around)), unlike)))
+        differences = list(chain(*threads(lambda order_id: list(self._differences(order_id)), unlike)))
         last, is_over = self.until - timedelta(days=1), self.until <= datetime.now(UTC)
         note = "" if is_over else ", which is not over: what is in progress may be shown as a difference"
         document = {
@@ -121,13 +112,16 @@ class Audit:
                 "FilterExpression": f"{at} >= :since AND {at} < :until",
                 "ExpressionAttributeValues": expression_values(since=since, until=until),
             }
-            for item in self.stack.pages("scan", self.stack.resource(table), **given):
+            for item in self.stack.scan(self.stack.resource(table), **given):
                 self.refunded |= {item["order_id"]["S"]} if table == "OrderRefundsTable" else set()
                 yield item["order_id"]["S"]
 
     def _unlike(self, order_ids: tuple[str, ...]) -> list[str]:
         """Those that are not simply charged once, PAID, with the same money in both tables and at Stripe."""
-        rows, orders = (self.stack.items(table, order_ids) for table in ("PaymentsTable", "OrdersTable"))
+        keys = [{"order_id": each} for each in order_ids]
+        tables = map(self.stack.resource, ("PaymentsTable", "OrdersTable"))
+        found = [map(from_item, read_items(self.stack.dynamodb, each, keys)) for each in tables]
+        rows, orders = ({each["order_id"]: each for each in items} for items in found)
         return [each for each in order_ids if not self._is_plain(each, rows.get(each), orders.get(each))]
 
     def _is_plain(self, order_id: str, row: Mapping[str, Any] | None, order: Mapping[str, Any] | None) -> bool:
@@ -140,9 +134,25 @@ class Audit:
         is_paid = (row["state"], order["status"]) == (PaymentState.SUCCEEDED, OrderStatus.PAID)
         return is_paid and charged == in_row == in_order
 
-    def _differences(self, order_id: str, around: Surroundings) -> Iterator[dict[str, Any]]:
-        intent_ids = {str(each.payment_intent) for each in self.charges[order_id].values() if each.payment_intent}
-        facts = gather(self.stack, order_id, around, intent_ids=intent_ids)
-        for each in find(facts):
-            if each.severity is not Severity.FINE:
-                yield {"order_id": order_id, "why": each.says, "next": f"{self.stack.command} explain {order_id}"}
+    def _differences(self, order_id: str) -> Iterator[dict[str, Any]]:
+        charges, explain = self.charges[order_id].values(), f"{self.stack.command} explain {order_id}"
+        for each in charges:
+            if each.payment_intent is None:
+                yield {
+                    "order_id": order_id,
+                    "why": f"{each.id} was made by hand, and names this order",
+                    "next": explain,
+                }
+        intent_ids = {str(each.payment_intent) for each in charges if each.payment_intent}
+        try:
+            found = find(gather(self.stack, order_id, intent_ids=intent_ids))
+        except ValueError as unreadable:  # The other orders are compared all the same.
+            yield {
+                "order_id": order_id,
+                "why": f"an item of it cannot be read: {type(unreadable).__name__}",
+                "next": "",
+            }
+            return
+        for finding in found:
+            if finding.severity is not Severity.FINE:
+                yield {"order_id": order_id, "why": finding.says, "next": explain}

@@ -11,10 +11,11 @@ itself requests. An error names a missing one.
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import stripe
@@ -22,27 +23,27 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from onecharge.contract.events import ORDER_ID_PATTERN
+from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.dynamodb import from_item, read_items, to_item
+from onecharge.runtime.dynamodb import to_item
 from ops.errors import ExitStatus, Problem
 
 STACK_JSON = Path(__file__).resolve().parent.parent / ".local" / "stack.json"
 """Where the local stack says where it is."""
-_ANY = "test"
-"""The emulator's credentials: it takes any."""
-_PATIENCE_SECONDS = 30
-"""Stripe's timeouts are those of a function with this timeout: a person waits."""
+_CONFIG = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard"})
+_BOUNDS = TimeBounds(30)
+"""Stripe's timeouts are those of a function with a timeout of so many seconds: a person waits."""
 
 type Item = Mapping[str, Any]
 """In DynamoDB's JSON."""
 
 
 class Stack:
-    """A stack, as a command needs it. Nothing is requested before it is used.
+    """A stack, as a command needs it. Nothing is requested before it is used; whatever it lacks raises Problem.
 
     Args:
         endpoint_url: of the emulator; None on AWS.
@@ -52,9 +53,7 @@ class Stack:
     def __init__(
         self, name: str, session: boto3.Session, *, endpoint_url: str | None = None, stripe_key: str | None = None
     ) -> None:
-        self.name = name
-        self.endpoint_url = endpoint_url
-        self._session, self._stripe_key = session, stripe_key
+        self.name, self.endpoint_url, self._session, self._stripe_key = name, endpoint_url, session, stripe_key
 
     @property
     def is_local(self) -> bool:
@@ -65,22 +64,19 @@ class Stack:
         """How a command for this stack begins, as it is typed."""
         return ".venv/bin/python -m ops" + ("" if self.is_local else f" --stack {self.name}")
 
-    def client(self, service: str) -> Any:
+    def client(self, service: Any) -> Any:
         """boto3's client of a service, with the caller's credentials."""
-        config = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard"})
-        return self._session.client(  # type: ignore[call-overload]  # The service is not known before run time.
-            service, endpoint_url=self.endpoint_url, config=config
-        )
+        return self._session.client(service, endpoint_url=self.endpoint_url, config=_CONFIG)
 
     @cached_property
     def dynamodb(self) -> Any:
-        return self.client("dynamodb")
+        client = self.client("dynamodb")
+        _ = client.exceptions  # Made at their first use, without a lock: not by two threads at a time.
+        return client
 
     @cached_property
     def sqs(self) -> Any:
         return self.client("sqs")
-
-    # ------------------------------------------------------------ what its tables and its log hold
 
     @property
     def payments(self) -> PaymentStore:
@@ -90,25 +86,19 @@ class Stack:
     def orders(self) -> OrderStore:
         return OrderStore(self.dynamodb, self.resource("OrdersTable"))
 
+    @property
+    def refunds(self) -> OrderRefundStore:
+        return OrderRefundStore(self.dynamodb, self.resource("OrderRefundsTable"), self.resource("OrdersTable"))
+
     def item(self, table: str, **key: str) -> Item | None:
         """An item of a table by its logical id, in DynamoDB's JSON, read consistently; None if there is none."""
         given = {"TableName": self.resource(table), "Key": to_item(key), "ConsistentRead": True}
         found: Item | None = self.dynamodb.get_item(**given).get("Item")
         return found
 
-    def items(self, table: str, order_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """The items of these orders by their ids, in plain values. Raises ReadsThrottled."""
-        found = read_items(self.dynamodb, self.resource(table), [{"order_id": each} for each in order_ids])
-        return {each["order_id"]["S"]: from_item(each) for each in found}
-
-    def refunds(self, order_id: str) -> list[Item]:
-        """The order's items of OrderRefunds."""
-        given = {"KeyConditionExpression": "order_id = :id", "ExpressionAttributeValues": {":id": {"S": order_id}}}
-        return list(self.pages("query", self.resource("OrderRefundsTable"), **given))
-
-    def pages(self, operation: str, table: str, **given: Any) -> Iterator[Item]:
-        """The items of all pages of a `query` or a `scan` of a table by its name, read consistently."""
-        pages = self.dynamodb.get_paginator(operation).paginate(TableName=table, ConsistentRead=True, **given)
+    def scan(self, table: str, **given: Any) -> Iterator[Item]:
+        """The items of a table by its name, read consistently."""
+        pages = self.dynamodb.get_paginator("scan").paginate(TableName=table, ConsistentRead=True, **given)
         return (item for page in pages for item in page["Items"])
 
     def log(self, pattern: str, since: float) -> Iterator[list[tuple[float, dict[str, Any]]]]:
@@ -122,22 +112,22 @@ class Stack:
     # ------------------------------------------------------------ what CloudFormation knows
 
     def resource(self, logical_id: str) -> str:
-        """The physical id of a resource of template.yaml: a table's name, a queue's URL. Raises Problem."""
+        """The physical id of a resource of template.yaml: a table's name, a queue's URL."""
         return self._named("resource", logical_id, self._resources)
 
     def parameter(self, name: str) -> str:
-        """The value of a parameter of template.yaml. Raises Problem."""
-        given = self.described.get("Parameters", [])
+        """The value of a parameter of template.yaml."""
+        given = self._described.get("Parameters", [])
         return self._named("parameter", name, {each["ParameterKey"]: each["ParameterValue"] for each in given})
 
     def output(self, name: str) -> str:
-        """The value of an output of template.yaml. Raises Problem."""
-        given = self.described.get("Outputs", [])
+        """The value of an output of template.yaml."""
+        given = self._described.get("Outputs", [])
         return self._named("output", name, {each["OutputKey"]: each["OutputValue"] for each in given})
 
     @property
     def api_url(self) -> str:
-        """Where the API is: API_URL names a custom domain, which the stack does not know. Raises Problem."""
+        """Where the API is: API_URL names a custom domain, which the stack does not know."""
         return (os.environ.get("API_URL") or self.output("ApiUrl")).rstrip("/")
 
     def _named(self, kind: str, name: str, found: Mapping[str, str]) -> str:
@@ -146,8 +136,7 @@ class Stack:
         return found[name]
 
     @cached_property
-    def described(self) -> Mapping[str, Any]:
-        """The stack, as CloudFormation describes it."""
+    def _described(self) -> Mapping[str, Any]:
         return dict(self.client("cloudformation").describe_stacks(StackName=self.name)["Stacks"][0])
 
     @cached_property
@@ -165,12 +154,11 @@ class Stack:
         key = self._stripe_key or self.secret("StripeSecret")
         if not key:
             raise Problem(f"no Stripe key is stored yet: {self.output('Next1StripeKey')}")
-        bounds = TimeBounds(_PATIENCE_SECONDS)
-        return stripe_client(key.strip(), api_base=self.parameter("StripeApiBase"), bounds=bounds)
+        return stripe_client(key.strip(), api_base=self.parameter("StripeApiBase"), bounds=_BOUNDS)
 
     @property
     def shop(self) -> str:
-        """The shop's name in order ids and at Stripe. Raises Problem."""
+        """The shop's name in order ids and at Stripe."""
         return self.output("ShopId")
 
     @property
@@ -179,7 +167,7 @@ class Stack:
         return PaymentIntents(self.stripe, self.shop)
 
     def order_id_of(self, given: str) -> str:
-        """The order of an order id, or of a PaymentIntent's. Raises Problem."""
+        """The order of an order id, or of a PaymentIntent's."""
         if re.fullmatch(ORDER_ID_PATTERN, given):
             return given
         if not re.fullmatch(r"pi_\w+", given):
@@ -203,27 +191,19 @@ class Stack:
 
 def connect(name: str | None) -> Stack:
     """The stack of this name, as --stack; None for the local one, if it runs. Raises Problem if there is none."""
-    if name is None or name == "local" or name.endswith(".json"):
-        return _local(Path(name) if name and name != "local" else STACK_JSON)
-    if not re.fullmatch("[A-Za-z][A-Za-z0-9-]*", name):
-        raise Problem(f"{name} is not the name of a stack: it has letters, digits and hyphens")
-    # boto3 itself reads AWS_DEFAULT_REGION alone, unlike AWS's other SDKs and its guides.
-    session = boto3.Session(region_name=os.environ.get("AWS_REGION"))
-    return Stack(name, session, stripe_key=os.environ.get("STRIPE_SECRET_KEY"))
-
-
-def _local(stack_json: Path) -> Stack:
-    """A stack.json's stack. STRIPE_SECRET_KEY is not read: a real key must not reach the stand-in."""
+    if name not in (None, "local") and not str(name).endswith(".json"):
+        # boto3 itself reads AWS_DEFAULT_REGION alone, unlike AWS's other SDKs and its guides.
+        session = boto3.Session(region_name=os.environ.get("AWS_REGION"))
+        return Stack(str(name), session, stripe_key=os.environ.get("STRIPE_SECRET_KEY"))
+    stack_json = Path(name) if name and name != "local" else STACK_JSON
     try:
         given = json.loads(stack_json.read_text())
-        endpoint_url, name = str(given["aws_endpoint_url"]), str(given["stack_name"])
     except FileNotFoundError:
         raise Problem("--stack NAME is missing: no local stack runs here (`make local` starts one)") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Problem(f"{stack_json} is not the file of a local stack: {error!r}") from None
-    # Nothing on this machine is reached through a proxy. The stand-in is where the emulator is.
-    host = endpoint_url.split("//")[-1].split(":")[0]
+    # Nothing on this machine is reached through a proxy. STRIPE_SECRET_KEY is not read: a real key must not reach the
+    # stand-in. The emulator takes any credentials.
+    host = urlsplit(given["aws_endpoint_url"]).hostname
     for variable in ("NO_PROXY", "no_proxy"):
         os.environ[variable] = ",".join(filter(None, (os.environ.get(variable), host, "127.0.0.1", "localhost")))
-    session = boto3.Session(aws_access_key_id=_ANY, aws_secret_access_key=_ANY, region_name="us-east-1")
-    return Stack(name, session, endpoint_url=endpoint_url)
+    session = boto3.Session(aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1")  # noqa: S106
+    return Stack(given["stack_name"], session, endpoint_url=given["aws_endpoint_url"])

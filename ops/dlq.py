@@ -1,7 +1,7 @@
 """The messages in the DLQs: list them, or send them back to their queues.
 
     dlq list       each message: why it is there, its order, its age
-    dlq redrive    all of them, or one
+    dlq redrive    all of them
 
 A redrive is one more delivery. It charges no order twice and makes no refund twice, at any age: the worker asks its row
 and Stripe. A request for a refund that is no longer PENDING is deleted instead. What this version's code cannot read
@@ -16,9 +16,8 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import batched
-from typing import Any, Self
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -48,21 +47,22 @@ _ADDED = {*DeadLetterAttribute, "RequestID", "ErrorCode", "ErrorMessage"}
 """The message attributes that our functions and SNS add (Amazon SNS Developer Guide, "Dead-letter queues")."""
 _LEFT, _DROPPED, _REDRIVEN = "left", "dropped", "redriven"
 
+type Message = Mapping[str, Any]
+"""As ReceiveMessage returns it. Nothing in it is trusted: anyone who may send to the DLQ may have written it."""
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("action", choices=("list", "redrive"), help="show each message, or send all back")
-    parser.add_argument("--message-id", help="of redrive: only this message")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """List the messages, or redrive them."""
     is_redrive, rows, unseen = arguments.action == "redrive", list[dict[str, Any]](), list[str]()
     for dlq in DLQS:
-        with reading(stack, dlq) as (letters, more):
-            for letter in letters:
-                if arguments.message_id in (None, letter.message_id):
-                    outcome = {"outcome": _redrive(stack, letter, is_real=arguments.yes)} if is_redrive else {}
-                    rows.append(letter.shown | outcome)
+        with reading(stack, dlq) as (messages, more):
+            for each in messages:
+                outcome = {"outcome": _redrive(stack, dlq, each, is_real=arguments.yes)} if is_redrive else {}
+                rows.append(_shown(dlq, each) | outcome)
         if more:
             unseen.append(f"about {more} in {dlq}: try again in 15 minutes")
     # Another reader hides them, or the first ten of their FIFO group.
@@ -71,112 +71,77 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     return Report(document, is_wrong=is_left or bool(unseen), is_dry_run=is_redrive and not arguments.yes)
 
 
-# ---------------------------------------------------------------- read
+def _shown(dlq: str, message: Message) -> dict[str, Any]:
+    """Why it is there, the order that it names even if the code cannot read it, and its age in the DLQ."""
+    system, attributes, body = message["Attributes"], _texts(message), _body(message)
+    named = re.search(r"\bord_[0-9a-f]{32}\b", body)
+    # A function that cannot read a message says why, and so does SNS; SQS itself says nothing.
+    code = attributes.get("ErrorCode")
+    moved = f"not delivered by SNS: {code}" if code else "received too often"
+    return {
+        "message_id": message["MessageId"],
+        "dlq": dlq,
+        "reason": attributes.get(DeadLetterAttribute.REASON, moved),
+        "event_type": next((each for each in events.EventType if f'"{each}"' in body), None),
+        "order_id": named.group() if named else None,
+        "age": duration_of(time.time() - int(system["SentTimestamp"]) / 1000),
+    }
 
 
-@dataclass(frozen=True)
-class DeadLetter:
-    """One message of a DLQ. Nothing in it is trusted: anyone who may send to the DLQ may have written it."""
-
-    dlq: str
-    message_id: str
-    reason: str
-    event_type: str | None
-    order_id: str | None
-    """The order that it names, even if the code cannot read it."""
-    sent_at: float
-    """When it was sent to the DLQ; if SQS has moved it between standard queues, to its first queue. Epoch seconds."""
-    received: str
-    body: str
+def _body(message: Message) -> str:
     """The event: what SNS has wrapped in its envelope, if it has."""
-    message: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, dlq: str, message: Mapping[str, Any]) -> Self:
-        """The message that ReceiveMessage returned with all its attributes."""
-        system, attributes, body = message["Attributes"], _texts(message), message["Body"]
-        with suppress(ValueError, LookupError, TypeError, RecursionError):
-            body = str(json.loads(body)["Message"])
-        named = re.search(r"\bord_[0-9a-f]{32}\b", body)
-        # A function that cannot read a message says why, and so does SNS; SQS itself says nothing.
-        code = attributes.get("ErrorCode")
-        moved = f"not delivered by SNS: {code}" if code else "received too often"
-        return cls(
-            dlq=dlq,
-            message_id=message["MessageId"],
-            reason=attributes.get(DeadLetterAttribute.REASON, moved),
-            event_type=next((each for each in events.EventType if f'"{each}"' in body), None),
-            order_id=named.group() if named else None,
-            sent_at=int(system["SentTimestamp"]) / 1000,
-            received=attributes.get(DeadLetterAttribute.ORIGINAL_RECEIVE_COUNT, system["ApproximateReceiveCount"]),
-            body=body,
-            message=message,
-        )
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        names = ("message_id", "dlq", "reason", "event_type", "order_id", "received")
-        return {name: getattr(self, name) for name in names} | {"age": duration_of(time.time() - self.sent_at)}
+    with suppress(ValueError, LookupError, TypeError, RecursionError):
+        return str(json.loads(message["Body"])["Message"])
+    return str(message["Body"])
 
 
-def _texts(message: Mapping[str, Any]) -> dict[str, str]:
+def _texts(message: Message) -> dict[str, str]:
     """The message attributes that are strings."""
     given = message.get("MessageAttributes", {})
     return {name: each["StringValue"] for name, each in given.items() if "StringValue" in each}
 
 
 @contextmanager
-def reading(stack: Stack, dlq: str, *, limit: int = 10_000) -> Iterator[tuple[list[DeadLetter], int]]:
+def reading(stack: Stack, dlq: str) -> Iterator[tuple[list[Message], int]]:
     """The messages of a DLQ, and about how many more there are. The block hides them from other readers."""
-    url, found = stack.resource(dlq), dict[str, DeadLetter]()
+    url, found = stack.resource(dlq), dict[str, Message]()
     counts = stack.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
     present = sum(int(count) for name, count in counts.items() if name.startswith("ApproximateNumberOf"))
+    given: Any = {"QueueUrl": url, "MaxNumberOfMessages": 10, "VisibilityTimeout": 900}
+    # Long polling asks all servers of a queue (Amazon SQS Developer Guide); an emulator is one.
+    given |= {"WaitTimeSeconds": 0 if stack.is_local else 1}
+    given |= {"MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
     try:
-        while len(found) < limit:
-            answer = stack.sqs.receive_message(
-                QueueUrl=url,
-                MaxNumberOfMessages=min(10, limit - len(found)),
-                VisibilityTimeout=900,
-                # Long polling asks all servers of a queue (Amazon SQS Developer Guide); an emulator is one.
-                WaitTimeSeconds=0 if stack.is_local else 1,
-                MessageSystemAttributeNames=["All"],
-                MessageAttributeNames=["All"],
-            )
-            new = {each["MessageId"]: DeadLetter.of(dlq, each) for each in answer.get("Messages", [])}
-            if new.keys() <= found.keys():
-                break
-            found |= new
+        while new := stack.sqs.receive_message(**given).get("Messages"):
+            found |= {each["MessageId"]: each for each in new}
         yield list(found.values()), max(0, present - len(found))
     finally:
-        for batch in batched(enumerate(each.message["ReceiptHandle"] for each in found.values()), 10, strict=False):
+        for batch in batched(enumerate(each["ReceiptHandle"] for each in found.values()), 10, strict=False):
             # A message that was deleted is refused by itself.
             entries: Any = [{"Id": str(n), "ReceiptHandle": each, "VisibilityTimeout": 0} for n, each in batch]
             stack.sqs.change_message_visibility_batch(QueueUrl=url, Entries=entries)
 
 
-# ---------------------------------------------------------------- redrive
-
-
-def _redrive(stack: Stack, letter: DeadLetter, *, is_real: bool) -> str:
+def _redrive(stack: Stack, dlq: str, message: Message, *, is_real: bool) -> str:
     """Send, then delete; the other order would lose the message. Returns what became of it, and why."""
     try:
-        event = _EVENT.validate_json(letter.body)
+        event = _EVENT.validate_json(_body(message))
     except ValidationError:
         return f"{_LEFT}: this version's code cannot read it"
-    if DLQS[letter.dlq] not in (None, queue := QUEUES[type(event)]):
+    if DLQS[dlq] not in (None, queue := QUEUES[type(event)]):
         return f"{_LEFT}: its queue does not take such an event"
     outcome = _outcome_of_refund(stack, event) if isinstance(event, RefundRequestedEvent) else _REDRIVEN
     if is_real and outcome == _REDRIVEN:
-        kept = {name: value for name, value in _texts(letter.message).items() if name not in _ADDED}
+        kept = {name: value for name, value in _texts(message).items() if name not in _ADDED}
         attributes: Any = {name: {"DataType": "String", "StringValue": value} for name, value in kept.items()}
         place: dict[str, Any] = {}
         if (url := stack.resource(queue)).endswith(".fifo"):
             # With its previous deduplication id, SQS would drop what is sent back for the second time in five minutes.
-            group = letter.message["Attributes"].get("MessageGroupId", letter.message_id)
-            place = {"MessageGroupId": group, "MessageDeduplicationId": f"redrive-{letter.message_id}"}
-        stack.sqs.send_message(QueueUrl=url, MessageBody=letter.body, MessageAttributes=attributes, **place)
+            group = message["Attributes"].get("MessageGroupId", message["MessageId"])
+            place = {"MessageGroupId": group, "MessageDeduplicationId": f"redrive-{message['MessageId']}"}
+        stack.sqs.send_message(QueueUrl=url, MessageBody=_body(message), MessageAttributes=attributes, **place)
     if is_real and not outcome.startswith(_LEFT):
-        stack.sqs.delete_message(QueueUrl=stack.resource(letter.dlq), ReceiptHandle=letter.message["ReceiptHandle"])
+        stack.sqs.delete_message(QueueUrl=stack.resource(dlq), ReceiptHandle=message["ReceiptHandle"])
     return outcome
 
 

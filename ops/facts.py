@@ -1,15 +1,13 @@
 """What is known about one order at one moment, as plain data, and how it is read: it writes nothing.
 
-Tables, DLQs, Stripe and the log. Stripe is one of the facts: if it does not answer, the rest is still explained. Times
-are epoch seconds, amounts minor units. findings.py judges the facts.
+Tables, Stripe and the log. Stripe is one of the facts: if it does not answer, the rest is still explained. Times are
+epoch seconds, amounts minor units. findings.py judges the facts.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -25,11 +23,10 @@ from onecharge.payments.payment_intents import read_intent
 from onecharge.payments.rows import Dispute, Payment
 from onecharge.payments.stripe_responses import Failure, classify
 from ops.connection import Stack
-from ops.dlq import DLQS, DeadLetter, reading
 from ops.look import MARGIN_SECONDS, orders_named_by
 
-MESSAGES_MAX, LISTED_MAX, LOG_SECONDS = 1_000, 1_000, 10
-"""What is read at most: messages of each DLQ, PaymentIntents of the order's first day, and for how long the log."""
+LISTED_MAX, LOG_SECONDS = 1_000, 10
+"""What is read at most: PaymentIntents of the order's first day, and for how long the log."""
 _DAY_SECONDS = 26 * 3600
 _ONCE: Any = {"max_network_retries": 0}
 """A person runs the command again. With the SDK's retry, a Stripe that did not answer took 18 seconds to give up."""
@@ -61,24 +58,15 @@ class StripeFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """What is the same for every order of the stack."""
+class Facts:
+    """All that is known about one order."""
 
+    order_id: str
     now: int
     shop: str = ""
     ops: str = ".venv/bin/python -m ops"
     """How the commands begin, as they are typed."""
-    dead_letters: Sequence[DeadLetter] = ()
     requires_action_seconds: int = 43_200
-    omitted: Sequence[str] = ()
-    """What was not read to its end."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Facts(Surroundings):
-    """All that is known about one order; dead letters are its own."""
-
-    order_id: str
     order: StoredOrder | None = None
     order_error: str | None = None
     """Why the order's item cannot be read: it breaks the schema."""
@@ -90,6 +78,8 @@ class Facts(Surroundings):
     """The order service's."""
     lines: Sequence[tuple[float, Mapping[str, Any]]] = ()
     """The functions' log: when, and its fields."""
+    omitted: Sequence[str] = ()
+    """What was not read to its end."""
 
     @property
     def own(self) -> IntentFacts | None:
@@ -98,32 +88,9 @@ class Facts(Surroundings):
         return next((each for each in self.stripe.intents if each.intent.payment_intent_id == named), None)
 
 
-def surroundings(stack: Stack, *, now: int) -> Surroundings:
-    """Read once, however many orders are explained."""
-    _ = stack.resource(next(iter(DLQS))), stack.sqs  # Made before there are threads.
-    with ThreadPoolExecutor(len(DLQS)) as threads:
-        read = list(threads.map(partial(_letters, stack), DLQS))
-    more = "the DLQs hold more messages than were read: one more of this order may be among them"
-    return Surroundings(
-        now=now,
-        shop=stack.shop,
-        ops=stack.command,
-        dead_letters=[letter for letters, _ in read for letter in letters],
-        requires_action_seconds=int(stack.parameter("RequiresActionSeconds")),
-        omitted=[more] if any(unseen for _, unseen in read) else [],
-    )
-
-
-def _letters(stack: Stack, dlq: str) -> tuple[list[DeadLetter], int]:
-    """What a DLQ holds, and how many more. Reading a source queue would raise its messages' receive counts."""
-    with reading(stack, dlq, limit=MESSAGES_MAX) as found:
-        return found
-
-
 def gather(
     stack: Stack,
     order_id: str,
-    around: Surroundings,
     *,
     asks_stripe: bool = True,
     intent_ids: Collection[str] | None = None,
@@ -134,41 +101,37 @@ def gather(
     Args:
         intent_ids: the order's PaymentIntents beside the row's, if they are known; None for those of its first day.
     """
-    order, order_error, item = None, None, stack.item("OrdersTable", order_id=order_id)
+    now, order, order_error = int(time.time()), None, None
+    item, row = (stack.item(table, order_id=order_id) for table in ("OrdersTable", "PaymentsTable"))
     try:
         order = StoredOrder.from_item(item) if item else None
         _ = order and order.current_attempt
     except ValidationError as invalid:
         order, order_error = None, reason_of(invalid)
-    row = stack.item("PaymentsTable", order_id=order_id)
-    payment = payment_of(row) if row else None
+    payment, omitted, shown = payment_of(row) if row else None, list[str](), StripeFacts(was_asked=False)
     began = [payment.request.placed_at, payment.released_at or 0] if payment else []
     began += [int(datetime.fromisoformat(order.placed_at).timestamp())] if order else []
-    since = min(filter(None, began), default=around.now - _DAY_SECONDS)
-    created = {"gte": since - MARGIN_SECONDS, "lt": max([since, *began]) + _DAY_SECONDS}
-    omitted = list(around.omitted)
-    with ThreadPoolExecutor(1) as thread:
-        log = thread.submit(_log, stack, order_id, since - 60, omitted) if reads_log else None
-        shown = StripeFacts(was_asked=False)
-        if asks_stripe:
-            known = [payment.payment_intent_id] if payment and payment.payment_intent_id else []
-            known += intent_ids or ()
-            looks = intent_ids is None or not known
-            look = partial(_named, stack.stripe, order_id, created, omitted) if looks else list
-            shown = _stripe_facts(stack.stripe, known, look)
-        refunds = list(map(StoredRefund.from_item, stack.refunds(order_id)))
-    # A poison message may not be an event: every message that names the order is about it.
-    letters = [each for each in around.dead_letters if order_id in each.body]
+    since = min(filter(None, began), default=now - _DAY_SECONDS)
+    if asks_stripe:
+        known = {payment.payment_intent_id} - {None} if payment else set()
+        known |= set(intent_ids or ())
+        created = {"gte": since - MARGIN_SECONDS, "lt": max([since, *began]) + _DAY_SECONDS}
+        looks = intent_ids is None or not known
+        shown = _stripe_facts(stack.stripe, order_id, known, created if looks else None, omitted)
     return Facts(
-        **{**vars(around), "dead_letters": letters, "omitted": omitted},
         order_id=order_id,
+        now=now,
+        shop=stack.shop,
+        ops=stack.command,
+        requires_action_seconds=int(stack.parameter("RequiresActionSeconds")),
         order=order,
         order_error=order_error,
         payment=payment,
         stripe_message=row["stripe_message"]["S"] if row and "stripe_message" in row else None,
         stripe=shown,
-        refunds=refunds,
-        lines=log.result() if log else (),
+        refunds=stack.refunds.of_order(order_id),
+        lines=_log(stack, order_id, since - 60, omitted) if reads_log else (),
+        omitted=omitted,
     )
 
 
@@ -186,22 +149,22 @@ def _log(stack: Stack, order_id: str, since: float, omitted: list[str]) -> list[
 # ---------------------------------------------------------------- Stripe
 
 
-def _stripe_facts(client: stripe.StripeClient, known: list[str], look: Callable[[], list[str]]) -> StripeFacts:
-    """The PaymentIntents that are known, and those that a look finds."""
+def _stripe_facts(
+    client: stripe.StripeClient, order_id: str, known: set[Any], created: Any, omitted: list[str]
+) -> StripeFacts:
+    """The PaymentIntents that are known, and those created then that name the order: `release` reads all."""
     try:
-        found = [_intent_facts(client, each) for each in dict.fromkeys([*known, *look()])]
+        found = {each: _intent_facts(client, each) for each in known}
+        if created:
+            given: Any = {"created": created, "limit": 100, "expand": ["data.latest_charge"]}
+            listed = list(islice(client.v1.payment_intents.list(given, _ONCE).auto_paging_iter(), LISTED_MAX + 1))
+            if len(listed) > LISTED_MAX:
+                omitted.append("Stripe has more PaymentIntents of the order's first day than were read")
+            named = {each.id for each in listed if order_id in orders_named_by(each)}
+            found |= {each: _intent_facts(client, each) for each in named - known}
     except stripe.StripeError as error:
         return StripeFacts(failure=classify(error))
-    return StripeFacts(intents=sorted(filter(None, found), key=lambda each: each.intent.created))
-
-
-def _named(client: stripe.StripeClient, order_id: str, created: Mapping[str, int], omitted: list[str]) -> list[str]:
-    """Those that name the order among those of its first day: a first look, `release` reads all."""
-    parameters: Any = {"created": created, "limit": 100, "expand": ["data.latest_charge"]}
-    listed = list(islice(client.v1.payment_intents.list(parameters, _ONCE).auto_paging_iter(), LISTED_MAX + 1))
-    if len(listed) > LISTED_MAX:
-        omitted.append("Stripe has more PaymentIntents of the order's first day than were read")
-    return [each.id for each in listed if order_id in orders_named_by(each)]
+    return StripeFacts(intents=sorted(filter(None, found.values()), key=lambda each: each.intent.created))
 
 
 def _intent_facts(client: stripe.StripeClient, payment_intent_id: str) -> IntentFacts | None:

@@ -1,7 +1,7 @@
 """What to do about an order: facts ─► findings. Pure: no clock, no I/O.
 
 It diagnoses nothing itself. It says what the product's rules say of the row as Stripe shows it now: `decide` of a
-charge or a refund, or `find_difference`, by which sync writes; then who moves it, a function or a person.
+charge, or `find_difference`, by which sync writes; then who moves it, a function or a person.
 """
 
 from collections.abc import Iterator
@@ -16,14 +16,13 @@ from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.transitions import OUTCOMES, WAITING
-from onecharge.payments.charge_rules import Cancel, Confirm, Finalize, StripeIntent, decide, is_held
+from onecharge.payments.charge_rules import StripeIntent, decide, is_held
 from onecharge.payments.payment_intents import read_refund
-from onecharge.payments.refund_rules import Sent, StripeRefund
-from onecharge.payments.refund_rules import decide as decide_refund
+from onecharge.payments.refund_rules import StripeRefund
+from onecharge.payments.refund_rules import own as own_refund
 from onecharge.payments.rows import UNPAID, Payment
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync_rules import find_difference
-from onecharge.runtime.alarms import Cause
 from ops.facts import Facts
 
 
@@ -74,9 +73,6 @@ def _obstacles(facts: Facts) -> Iterator[Finding]:
         yield broken("there is a payment, and no order", "restore the Orders table: docs/runbook.md#restore-a-table")
     elif facts.order is None:
         yield broken("neither the tables nor Stripe know this order", "check the id, --stack and AWS_REGION")
-    for letter in facts.dead_letters:
-        says = f"{letter.dlq} has a message of it: {letter.event_type or 'no event'}: {letter.reason}"
-        yield broken(says, f"once the cause is gone: {facts.ops} dlq redrive --message-id {letter.message_id} --yes")
     if failure := facts.stripe.failure:
         says = f"Stripe does not show it: {failure.kind}" + (f": {failure.message}" if failure.message else "")
         then, fix = "whatever waits is tried again", "store the right key in the stack's Stripe secret"
@@ -140,18 +136,10 @@ def _unfinished(facts: Facts, row: Payment) -> Finding:
         does = "continues" if row.payment_intent_id else "creates its PaymentIntent"
         return _republished(facts, f"the next delivery {does}{said}")
     shown = f"{row.payment_intent_id} is {facts.own.intent.status}"
-    match decide(row, facts.own.intent, is_answered=False):
-        case Deferred(alarm=Cause()) as deferred:
-            return broken(f"{shown}: {deferred.why}", "decide at Stripe (Dashboard)")
-        case Deferred() as deferred:
-            does = f"waits: {deferred.why}"
-        case Finalize(state):
-            does = f"makes the row {state}"
-        case Confirm():
-            does = "confirms it"
-        case Cancel():
-            does = "cancels it"
-    return _republished(facts, f"{shown}: the next delivery {does}{said}")
+    decision = decide(row, facts.own.intent, is_answered=False)
+    if isinstance(decision, Deferred) and decision.alarm:
+        return broken(f"{shown}: {decision.why}", "decide at Stripe (Dashboard)")
+    return _republished(facts, f"{shown}: the next delivery continues{said}")
 
 
 def _republished(facts: Facts, says: str) -> Finding:
@@ -212,11 +200,12 @@ def _refunds(facts: Facts) -> Iterator[Finding]:
 
 def _refund(facts: Facts, refund: StoredRefund, listed: list[StripeRefund]) -> Iterator[Finding]:
     name = f"{refund.refund_id} of {as_money(refund.amount_minor, refund.currency)}"
-    made, what = _decided(facts, refund)
+    made = own_refund(refund.refund_id, listed)
     if facts.own and (shown := _why_refund_differs(refund, made, listed)):
         yield broken(f"{name} is {refund.status}, and Stripe has {shown}", f"pay nothing meanwhile; {_RESTORE}")
     elif refund.status is RefundState.PENDING:
         then = "it follows by itself: never pay it in another way, or it is paid twice"
+        what = f"Stripe shows it as {made.status}" if made else "it waits for the payment service"
         yield _late(f"{name}: {what}", then, facts.now - _epoch(refund.requested_at))
     elif refund.status is RefundState.FAILED or (made and made.has_failed):
         code = (made.failure_code if made else None) or refund.failure_code
@@ -243,24 +232,6 @@ def _why_refund_differs(refund: StoredRefund, made: StripeRefund | None, listed:
 
 
 _RESTORE = "if a table was put back: docs/runbook.md#restore-a-table"
-
-
-def _decided(facts: Facts, refund: StoredRefund) -> tuple[StripeRefund | None, str]:
-    """The refund at Stripe, and what the refund worker would decide now."""
-    row, own = facts.payment, facts.own
-    if row is None or own is None:
-        return None, "it waits for the payment service"
-    sent, listed = row.refunds_sent.get(refund.refund_id, Sent()), list(map(read_refund, own.refunds))
-    charged, wanted = own.intent.amount_refunded_minor, refund.requested_event().data
-    match decide_refund(wanted, listed, amount_refunded_minor=charged, sent=sent, now=facts.now):
-        case None:
-            return None, "Stripe shows none, and the next delivery sends it"
-        case Deferred() as deferred:
-            return None, deferred.why
-        case StripeRefund(stripe_refund_id=None, failure_code=code):
-            return None, f"Stripe refused it ({code}), and the next delivery tells the order"
-        case made:
-            return made, f"Stripe shows it as {made.status}, and the next delivery tells the order"
 
 
 _FAILED_BY_DISPUTE = "charge_for_pending_refund_disputed"

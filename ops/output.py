@@ -6,9 +6,9 @@ row or an error message of Stripe's holds.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import IO, Any
 
 from rich.console import Console
@@ -44,32 +44,26 @@ class Report:
 
 
 def show(report: Report, *, as_json: bool, out: IO[str]) -> None:
-    """Write it to a terminal or a file; bold only on a terminal."""
+    """Write it to a terminal or a file. In a file or a pipe no line is folded: a script or an editor reads it."""
     if as_json:
         out.write(json.dumps(redacted_values(report.document), indent=2, default=str, ensure_ascii=False) + "\n")
         return
-    is_terminal = out.isatty()
-    console = Console(file=out, force_terminal=is_terminal, no_color=True, highlight=False)
-    if not is_terminal:
-        console.width = 10_000  # In a file or a pipe no line is folded: a script or an editor reads it.
-    lines = [report.text] if report.text else []
-    for name, value in report.document.items() if not report.text else ():
-        title = name.replace("_", " ")
-        if isinstance(value, list) and value and isinstance(value[0], Mapping):
-            console.print(_table(title, value))
-        else:
-            listed = ", ".join(map(str, value)) if isinstance(value, list) else value
-            console.print(Text(redacted(f"{title}: {'none' if listed in ('', None) else listed}")), soft_wrap=True)
-    for line in [*lines, DRY_RUN] if report.is_dry_run else lines:
-        console.print(Text(redacted(line)), soft_wrap=True)
+    console = Console(file=out, width=None if out.isatty() else 10_000, no_color=True, highlight=False)
+    shown = [report.text] if report.text else [_shown(*each) for each in report.document.items()]
+    for each in [*shown, DRY_RUN] if report.is_dry_run else shown:
+        console.print(each if isinstance(each, Table) else Text(redacted(each)), soft_wrap=isinstance(each, str))
 
 
-def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    made = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in rows[0]:
+def _shown(name: str, value: Any) -> Table | str:
+    title = name.replace("_", " ")
+    if not (isinstance(value, list) and value and isinstance(value[0], Mapping)):
+        listed = ", ".join(map(str, value)) if isinstance(value, list) else value
+        return f"{title}: {'none' if listed in ('', None) else listed}"
+    made = Table(title=Text(title), title_justify="left", box=None, pad_edge=False)
+    for column in value[0]:
         made.add_column(column.replace("_", " "), overflow="fold")
-    for row in rows:
-        made.add_row(*(Text(redacted("" if value is None else str(value))) for value in row.values()))
+    for row in value:
+        made.add_row(*(Text(redacted("" if each is None else str(each))) for each in row.values()))
     return made
 
 
@@ -93,10 +87,5 @@ def time_of(seconds: float) -> str:
 
 
 def duration_of(seconds: float) -> str:
-    """`2 d 3 h`, `15 min`, `40 s`: the two largest units."""
-    left, parts = int(seconds), []
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, left = divmod(left, length)
-        if count:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2]) or "0 s"
+    """`2 days, 3:00:00`, to the second."""
+    return str(timedelta(seconds=int(seconds)))

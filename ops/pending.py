@@ -1,7 +1,7 @@
 """What waits for an outcome, the oldest first: orders and refunds, since when, why, what moves them next.
 
-It reads the indexes waiting and unfinished, then each item; the reason is explain's, without a request to Stripe:
-`explain ORDER` says more. Exit status: 0 if everything moves by itself, 1 if something is broken.
+It reads the indexes waiting and unfinished, then the items of the oldest 100; the reason is explain's, without a
+request to Stripe: `explain ORDER` says more. Exit status: 0 if all moves by itself, 1 if something is broken.
 
 With --alarms it lists the orders that alarms were about instead, from the log of the last day, the newest first.
 """
@@ -14,16 +14,16 @@ from typing import Any
 from onecharge.orders.waiting import WaitingIndex
 from ops.connection import Stack
 from ops.explain import described
-from ops.facts import gather, surroundings
+from ops.facts import gather
 from ops.findings import Severity, find
 from ops.look import unfinished
 from ops.output import Report, duration_of, time_of
 
 _ALARMS_SECONDS = 24 * 3600
+_SHOWN_MAX = 100
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--limit", type=int, default=100, metavar="N", help="show N at most (default: 100)")
     parser.add_argument("--alarms", action="store_true", help="the orders that alarms of the last day were about")
 
 
@@ -31,7 +31,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     """Each waiting order with its first finding: what is held names the command that releases it."""
     now = int(time.time())
     if arguments.alarms:
-        return _alarmed(stack, now - _ALARMS_SECONDS, arguments.limit)
+        return _alarmed(stack, now - _ALARMS_SECONDS)
     found = set(_waiting(stack, until=now + 1))  # With what was placed within this second.
     orders = {order_id for _, order_id, what in found if what.startswith("order")}
     rows = [
@@ -39,9 +39,9 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         for each in unfinished(stack.payments, now + 1)
     ]
     found |= {each for each in rows if each[1] not in orders}  # A payment's reason is its order's, if that waits.
-    around, documents = surroundings(stack, now=now), list[dict[str, Any]]()
-    for since, order_id, what in sorted(found)[: arguments.limit]:
-        first = find(gather(stack, order_id, around, asks_stripe=False))[0]
+    documents = list[dict[str, Any]]()
+    for since, order_id, what in sorted(found)[:_SHOWN_MAX]:
+        first = find(gather(stack, order_id, asks_stripe=False))[0]
         documents.append(
             {"order_id": order_id, "what": what, "waits_for": duration_of(now - since), **described(first)}
         )
@@ -58,7 +58,7 @@ def _waiting(stack: Stack, until: float) -> Iterator[tuple[float, str, str]]:
             yield index.since_of(entry), entry["order_id"], what
 
 
-def _alarmed(stack: Stack, since: float, limit: int) -> Report:
+def _alarmed(stack: Stack, since: float) -> Report:
     """Each order and cause once, with its newest line."""
     found = dict[tuple[str, str], dict[str, Any]]()
     # The metric's own lines have no message.
@@ -72,4 +72,4 @@ def _alarmed(stack: Stack, since: float, limit: int) -> Report:
         why = next((f": {line[name]}" for name in ("why", "error") if line.get(name)), "")
         found[key] = {"at": time_of(at), "cause": line["cause"], "order_id": about, "times": times}
         found[key]["says"] = f"{line['message']}{why}"
-    return Report({"total": len(found), "alarms": [*reversed(found.values())][:limit]}, is_wrong=bool(found))
+    return Report({"total": len(found), "alarms": [*reversed(found.values())]}, is_wrong=bool(found))

@@ -2,14 +2,11 @@
 
 from argparse import ArgumentParser, Namespace
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any
 
 from onecharge.runtime.dynamodb import to_item
 from ops.connection import Stack
 from ops.output import Report
-
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -26,7 +23,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     return Report({"order_id": order_id, "published_from": found}, is_wrong=not found, is_dry_run=not arguments.yes)
 
 
-def touch(client: "DynamoDBClient", table: str, order_id: str) -> None:
+def touch(client: Any, table: str, order_id: str) -> None:
     """Let the table's stream emit the order's item once more, if there is one."""
     with suppress(client.exceptions.ConditionalCheckFailedException):
         client.update_item(

@@ -17,6 +17,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -62,10 +63,9 @@ CHANGED = "it changed meanwhile: run this again"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "action", choices=("copy", "rows"), help="copy what a table lacks, or then mend rows and orders"
-    )
-    parser.add_argument("--table", choices=TABLES, help="of copy: the stack's table, by its logical id")
+    help_ = "copy what a table lacks, or then mend rows and orders"
+    parser.add_argument("action", choices=("copy", "rows"), help=help_)
+    parser.add_argument("--table", choices=TABLES, default=TABLES[0], help="of copy: the stack's, by its logical id")
     about = "of copy: the name of the restored table; of rows: the restored time, as 2026-11-21T12:00:00Z"
     parser.add_argument("--from", dest="since", required=True, metavar="TABLE|TIME", help=about)
 
@@ -74,15 +74,11 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
     given, is_dry_run = arguments.since, not arguments.yes
     if arguments.action == "copy":
-        if arguments.table is None:
-            raise Problem(f"which table? --table {' | '.join(TABLES)}")
         return _copy_table(stack, arguments.table, given, is_dry_run=is_dry_run)
     try:
-        since = datetime.fromisoformat(given)
+        since = datetime.strptime(given, "%Y-%m-%dT%H:%M:%S%z")
     except ValueError:
-        raise Problem(f"--from {given} is not a time: 2026-11-21T12:00:00Z") from None
-    if since.tzinfo is None:
-        raise Problem(f"--from {given} has no time zone: {given}Z is in UTC")
+        raise Problem(f"--from {given} is not a time with a zone: 2026-11-21T12:00:00Z") from None
     try:
         return _rows(stack, int(since.timestamp()), is_dry_run=is_dry_run)
     except Deferred as stopped:
@@ -93,28 +89,24 @@ def run(stack: Stack, arguments: Namespace) -> Report:
 
 
 def _copy_table(stack: Stack, logical_id: str, source: str, *, is_dry_run: bool) -> Report:
-    """Copy what the table lacks, and report the result of each row. Raises Problem if the tables do not match."""
+    """Copy what the table lacks, and count the result of each row. Raises Problem if the tables do not match."""
     target = stack.resource(logical_id)
-    if source == target:
-        raise Problem(f"{source} is the stack's own table: --from names the restored one")
     table, restored = (stack.dynamodb.describe_table(TableName=name)["Table"] for name in (target, source))
     attributes, others = ({each["AttributeName"] for each in of["AttributeDefinitions"]} for of in (table, restored))
-    if attributes != others:
+    if attributes != others or source == target:
         # Orders and Payments have the same key, and other indexes.
-        raise Problem(f"{source} has other keys or indexes than {target}: was it restored from that table?")
+        raise Problem(f"{source} has other keys or indexes than {target}, or is it: name the one restored from it")
     key = [each["AttributeName"] for each in table["KeySchema"]]
     counts, different, threads = Counter[str](), list[str](), Threads(_THREADS)
-    for items in batched(stack.pages("scan", source), _PAGE, strict=False):
-        results = threads(partial(_copy, stack, target, key, is_dry_run=is_dry_run), items)
-        counts.update(results)
-        found = [item for item, result in zip(items, results, strict=True) if result == DIFFERENT]
-        different += [" ".join(item[name]["S"] for name in key) for item in found]
-    return Report(
-        {"table": logical_id, **counts, DIFFERENT: different}, is_dry_run=is_dry_run and bool(counts[MISSING])
-    )
+    for items in batched(stack.scan(source), _PAGE, strict=False):
+        for item, result in zip(items, threads(partial(_copy, stack, target, key, is_dry_run), items), strict=True):
+            counts[result] += 1
+            different += [" ".join(item[name]["S"] for name in key)] if result == DIFFERENT else []
+    document = {"table": logical_id, **counts, DIFFERENT: different}
+    return Report(document, is_dry_run=is_dry_run and bool(counts[MISSING]))
 
 
-def _copy(stack: Stack, target: str, key: Sequence[str], item: Item, *, is_dry_run: bool) -> str:
+def _copy(stack: Stack, target: str, key: Sequence[str], is_dry_run: bool, item: Item) -> str:
     """Copy the item to the target if that lacks it; returns what was done."""
     if "expires_at" in item and int(item["expires_at"]["N"]) <= time.time():
         return EXPIRED  # DynamoDB would delete it again.
@@ -123,11 +115,9 @@ def _copy(stack: Stack, target: str, key: Sequence[str], item: Item, *, is_dry_r
     item = {name: value for name, value in item.items() if name != "released_at"}
     if not is_dry_run:
         lacks_it = f"attribute_not_exists({key[0]})"
-        try:
+        with suppress(stack.dynamodb.exceptions.ConditionalCheckFailedException):
             stack.dynamodb.put_item(TableName=target, Item=item, ConditionExpression=lacks_it)
             return COPIED
-        except stack.dynamodb.exceptions.ConditionalCheckFailedException:
-            pass
     key_of_item = {name: item[name] for name in key}
     existing = stack.dynamodb.get_item(TableName=target, Key=key_of_item, ConsistentRead=True).get("Item")
     return MISSING if existing is None else SAME if existing == item else DIFFERENT
@@ -146,8 +136,7 @@ class Found(NamedTuple):
 
 def _rows(stack: Stack, since: int, *, is_dry_run: bool) -> Report:
     """Raises Problem, ConcurrentRun, and sync.OUTAGES."""
-    refunds = OrderRefundStore(stack.dynamodb, stack.resource("OrderRefundsTable"), stack.resource("OrdersTable"))
-    mending = Mending(Release.of(stack, is_dry_run=is_dry_run), refunds, _tools(stack))
+    mending = Mending(Release.of(stack, is_dry_run=is_dry_run), stack.refunds, _tools(stack))
     shown = dict(mending.release.look_since(since).by_order)
     # One that is older may have charged what lacks an id: that needs the complete look.
     rows = filter(None, map(mending.tools.payments.read, shown))

@@ -3,23 +3,22 @@
     facts ─► story ─┬─► explain prints it
                     └─► the console shows it, in lanes
 
-Both show what is told here, and nothing of their own about the order: they never disagree.
+What our functions did is told by their log lines, what Stripe did by its objects.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import starmap
 from typing import Any, NamedTuple
 
 from onecharge.contract.money import as_money
-from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.contract.states import OrderStatus
 from onecharge.payments.payment_intents import metadata_of
 from ops.facts import Facts, IntentFacts
 from ops.findings import Finding, find
 
 CREATE, CONFIRM, REFUND = "create", "confirm", "refund"
-"""Requests to Stripe, as `Event.logged` names them."""
+"""Requests to Stripe, as `Event.request` names them."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +26,12 @@ class Event:
     """Something that happened."""
 
     at: float
-    """Epoch seconds; most of them are whole."""
+    """Epoch seconds; Stripe's are whole."""
     where: str
-    """orders, payments, stripe, a function, or a DLQ."""
+    """payments, stripe, or a function."""
     what: str
-    logged: str = ""
-    """The message of the log line that tells the same to the millisecond, or the request to Stripe; if there is one."""
+    request: str = ""
+    """The request to Stripe that did it, if there is one."""
     tone: str = "plain"
     """money: a charge that succeeded; failed: a person has to act, as after a dispute."""
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -55,7 +54,7 @@ class Story:
     """When it is told, in epoch seconds."""
     states: Sequence[State]
     events: Sequence[Event]
-    """The earliest first; within a second, causes before effects."""
+    """The earliest first; within a second, Stripe's first."""
     findings: Sequence[Finding]
     charges: int | None
     """Charges that succeeded, by Stripe's ledger; None if Stripe does not answer."""
@@ -65,22 +64,17 @@ class Story:
 
 
 def story(facts: Facts) -> Story:
-    # Stripe's times and the rows' are whole seconds: within one, events stay in the order of this list.
-    events = [*_of_order(facts), *_of_claim(facts)]
-    events += [event for intent in facts.stripe.intents for event in _of_intent(intent)]
-    events += [
-        *sorted(starmap(_of_line, facts.lines), key=lambda event: event.at),
-        *_of_end(facts),
-        *_of_refunds(facts),
-    ]
-    for letter in facts.dead_letters:
-        what = f"{letter.event_type or 'a message that is not an event'} was sent here: {letter.reason}"
-        events.append(Event(int(letter.sent_at), letter.dlq, what))
-    charges = [charge for intent in facts.stripe.intents for charge in intent.charges if charge.status == "succeeded"]
+    row, intents = facts.payment, facts.stripe.intents
+    events = [event for each in intents for event in _of_intent(each)]
+    if row and row.released_at:
+        events.append(Event(row.released_at, "payments", "an operator released it: Stripe had nothing of the order"))
+    events += sorted(starmap(_of_line, facts.lines), key=lambda event: event.at)
+    charges = [charge for each in intents for charge in each.charges if charge.status == "succeeded"]
     return Story(
         order_id=facts.order_id,
         now=facts.now,
         states=list(_states(facts)),
+        # Stripe's times are whole seconds: within one, its events come before what was logged of them.
         events=sorted(events, key=lambda event: int(event.at)),
         findings=find(facts),
         charges=None if facts.stripe.failure else len(charges),
@@ -89,17 +83,15 @@ def story(facts: Facts) -> Story:
     )
 
 
-# ---------------------------------------------------------------- its state
-
-
 def _states(facts: Facts) -> Iterator[State]:
     if order := facts.order:
-        money = as_money(order.amount_minor, order.currency)
-        yield State("orders", order.status, f"attempt {order.attempt}, {order.payment_method}, {money}")
+        more = f"attempt {order.attempt}, {order.payment_method}, {as_money(order.amount_minor, order.currency)}"
+        yield State("orders", order.status, f"{more}, placed at {order.placed_at}")
     else:
         yield State("orders", "unreadable" if facts.order_error else "no item")
     if row := facts.payment:
-        yield State("payments", row.state, f"attempt {row.attempt}, {row.payment_intent_id or 'no PaymentIntent'}")
+        why = f", {row.reason}" if row.reason else ""
+        yield State("payments", row.state, f"attempt {row.attempt}, {row.payment_intent_id or 'no PaymentIntent'}{why}")
     else:
         yield State("payments", "no row")
     for each, intent in ((each, each.intent) for each in facts.stripe.intents):
@@ -109,38 +101,8 @@ def _states(facts: Facts) -> Iterator[State]:
     if not facts.stripe.intents:
         yield State("stripe", "unknown" if facts.stripe.failure else "no PaymentIntent")
     for refund in facts.refunds:
-        yield State(refund.refund_id, refund.status, as_money(refund.amount_minor, refund.currency))
-
-
-# ---------------------------------------------------------------- what happened
-
-
-def _of_order(facts: Facts) -> Iterator[Event]:
-    if order := facts.order:
-        what, item = f"placed: {as_money(order.amount_minor, order.currency)}", order.model_dump(mode="json")
-        yield Event(_epoch(order.placed_at), "orders", what, "order placed", details=item)
-        since = order.waiting_since
-        if order.status is OrderStatus.PENDING and order.attempt > 1:
-            what = f"attempt {order.attempt} was asked for, with {order.payment_method}"
-            yield Event(since.timestamp(), "orders", what, "attempt made")
-        if order.cancel_requested_at:
-            at = _epoch(order.cancel_requested_at)
-            yield Event(at, "orders", "its cancellation was requested", "cancellation requested")
-
-
-def _of_claim(facts: Facts) -> Iterator[Event]:
-    if row := facts.payment:
-        if row.released_at:
-            yield Event(row.released_at, "payments", "an operator released it: Stripe had nothing of the order")
-        what = f"attempt {row.attempt} was claimed, with {row.payment_method or 'no card: the row was recovered'}"
-        yield Event(row.claimed_at, "payments", what, "payment claimed")
-
-
-def _of_end(facts: Facts) -> Iterator[Event]:
-    row = facts.payment
-    if row and row.finalized_at and row.state is not PaymentState.PENDING:
-        what = f"attempt {row.attempt} became {row.state}" + (f": {row.reason}" if row.reason else "")
-        yield Event(row.finalized_at, "payments", what, "payment finalized")
+        by = f", requested by {refund.requested_by or 'staff'} at {refund.requested_at}: {refund.reason or 'no reason'}"
+        yield State(refund.refund_id, refund.status, as_money(refund.amount_minor, refund.currency) + by)
 
 
 def _of_intent(each: IntentFacts) -> Iterator[Event]:
@@ -162,21 +124,12 @@ def _of_intent(each: IntentFacts) -> Iterator[Event]:
     for dispute in each.disputes:
         what = f"{dispute.id} of {as_money(dispute.amount, intent.currency)}, {dispute.reason}, is {dispute.status}"
         yield Event(dispute.created, "stripe", what, tone="failed", details=ids)
-
-
-def _of_refunds(facts: Facts) -> Iterator[Event]:
-    for refund in facts.refunds:
-        by = f", by {refund.requested_by}" if refund.requested_by else ""
-        what = f"{refund.refund_id} was requested: {as_money(refund.amount_minor, refund.currency)}{by}"
-        what += f": {refund.reason}" if refund.reason else ""
-        ids = {"refund_id": refund.refund_id}
-        yield Event(_epoch(refund.requested_at), "orders", what, "refund requested", details=ids)
-    for intent, made in ((each.intent, made) for each in facts.stripe.intents for made in each.refunds):
+    for made in each.refunds:
         whose = metadata_of(made).get("refund_id") or "made by hand"
         reason = getattr(made, "failure_reason", None) or getattr(made, "pending_reason", None)
         what = f"{made.id} ({whose}) of {as_money(made.amount, intent.currency)} is {made.status}"
-        ids = {"payment_intent": intent.payment_intent_id, "refund_id": whose}
-        yield Event(made.created, "stripe", f"{what}, {reason}" if reason else what, REFUND, details=ids)
+        details = {**ids, "refund_id": whose}
+        yield Event(made.created, "stripe", f"{what}, {reason}" if reason else what, REFUND, details=details)
 
 
 _SAID_OF_A_LINE = "event_type type state status refund_id why cause code wait_seconds replayed".split()
@@ -187,7 +140,3 @@ def _of_line(at: float, fields: Mapping[str, Any]) -> Event:
     more = ", ".join(f"{name} {fields[name]}" for name in _SAID_OF_A_LINE if fields.get(name) is not None)
     tone = "failed" if fields.get("level") == "ERROR" else "plain"
     return Event(at, str(fields.get("service")), f"{what}: {more}" if more else what, tone=tone, details=fields)
-
-
-def _epoch(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()

@@ -22,12 +22,10 @@ from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.payments.payment_intents import metadata_of
 from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
-from ops.facts import Surroundings, gather, surroundings
+from ops.facts import gather
 from ops.story import Story, story
 
 _FRESH_SECONDS = 1.0
-_SURROUNDINGS_SECONDS = 15.0
-"""The DLQs among them, whose messages are hidden for the moment of a read."""
 _LATE_SECONDS = 20.0
 """A line may reach the log this much later than one with a later time."""
 
@@ -53,7 +51,6 @@ class Reader:
     _read_until: float = 0.0
     _by_order: Mapping[str, Sequence[Line]] = field(default_factory=dict)
     _tally: Tally | None = None
-    _around: Surroundings | None = None
     _lock: Lock = field(default_factory=Lock)
 
     def look(self) -> Tally:
@@ -90,11 +87,8 @@ class Reader:
         """One order, with the buttons that were pressed for it, and when."""
         self.look()
         with self._lock:
-            now, lines = time.time(), self._by_order.get(order_id, [])
-            if self._around is None or now - self._around.now >= _SURROUNDINGS_SECONDS:
-                self._around = surroundings(self.stack, now=int(now))
-            around = replace(self._around, now=int(now))
-        told = story(replace(gather(self.stack, order_id, around), lines=[(each.at, each.fields) for each in lines]))
+            lines = self._by_order.get(order_id, [])
+        told = story(replace(gather(self.stack, order_id), lines=[(each.at, each.fields) for each in lines]))
         made = timeline(told, hidden_seconds=self._hidden_seconds(), pressed=pressed)
         return OrderSeen(told, made, why_once(lines, told.charges) if told.is_paid else "")
 

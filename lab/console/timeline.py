@@ -3,7 +3,7 @@
     customer | order service | queue | worker A, B, … | refund worker | webhook, reconcile | Stripe
 
 The story is what `ops explain` prints, log lines included. A line has milliseconds, and stands for the event that it
-tells. Rows and Stripe's objects have whole seconds: what Stripe did is put before the first line that knows of it.
+tells. Stripe's objects have whole seconds: what Stripe did is put before the first line that knows of it.
 """
 
 import re
@@ -14,7 +14,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from lab.console.lines import CLAIMED, ENDS, FINALIZED, TIMED_OUT, WAITS, Line
-from ops.story import CONFIRM, REFUND, Event, Story
+from ops.story import CREATE, Event, Story
 
 CUSTOMER, ORDERS, QUEUE, STRIPE = "customer", "order service", "queue", "Stripe"
 REFUNDS, REPAIRS = "refund worker", "webhook, reconcile"
@@ -32,7 +32,6 @@ _LANES = {
     "refund_charge": REFUNDS,
     "stripe": STRIPE,
 }
-_PLACED = "order placed"
 
 
 class Kind(StrEnum):
@@ -165,30 +164,23 @@ def _moment(event: Event, lines: Sequence[Line], workers: Mapping[str, str]) -> 
         elif "the row becomes" in line.message:  # A webhook or reconcile has finalized it.
             kind = Kind.GRANTED
         return Moment(event.at, lane, what, kind, event.details)
-    lane = QUEUE if event.where.endswith("Dlq") else _LANES.get(event.where, next(iter(workers.values()), "worker A"))
-    return Moment(_time_of(event, lines), CUSTOMER if event.logged == _PLACED else lane, what, kind, event.details)
+    lane = _LANES.get(event.where, next(iter(workers.values()), "worker A"))
+    return Moment(_time_of(event, lines), lane, what, kind, event.details)
 
 
 def _time_of(event: Event, lines: Sequence[Line]) -> float:
     """Where an event with whole seconds is shown: Stripe's before the first line that knows of it."""
-    if event.logged == _PLACED:  # The button "A day passes" changes the time that is stored.
-        return next((line.at for line in lines if line.message == _PLACED), event.at)
     if event.where == "stripe":
         told = (line for line in lines if line.at > event.at and line.fields.get("status") != "none")
-        knows = [line.at for line in told if line.service == "stripe_webhook" or line.verb == event.logged != ""]
+        knows = [line.at for line in told if line.service == "stripe_webhook" or line.verb == event.request != ""]
         return min([event.at + 0.999, *knows]) - 0.0002
-    return event.at + (0.9995 if event.logged == FINALIZED else 0)
+    return event.at
 
 
 def _is_told(event: Event, lines: Sequence[Line]) -> bool:
     """Whether a line tells the same, to the millisecond. A charge or refund at Stripe is always shown."""
-    if event.logged in ("", _PLACED, CONFIRM, REFUND):
-        return False
-    refund_id = event.details.get("refund_id")
-    near = [line for line in lines if abs(line.at - event.at) <= SAME_SECONDS]
-    said = [line.verb or line.message for line in near if line.fields.get("refund_id") == refund_id]
-    is_synced = event.logged == FINALIZED and any("the row becomes" in each for each in said)
-    return is_synced or any(each.startswith(event.logged) for each in said)
+    near = (line.verb for line in lines if abs(line.at - event.at) <= SAME_SECONDS)
+    return event.request == CREATE and CREATE in near
 
 
 def _short(text: str) -> str:

@@ -32,17 +32,17 @@ def test_a_paid_order_is_explained_and_agrees(shop: DeployedShop, stack: Stack, 
         lambda: [each["status"] for each in shop.get(order_id).json()["refunds"]], lambda found: found == ["SUCCEEDED"]
     )
     explained = eventually(
-        lambda: operator.explain(order_id), lambda answer: answer.says[0].startswith("the order is PAID")
+        lambda: operator.run("explain", order_id), lambda answer: answer.says[0].startswith("the order is PAID")
     )
     assert (explained.status, explained.stderr) == (0, "")
     happened = " ".join(each["what"] for each in explained.document["what_happened"])
-    for word in ("placed: ", "payment finalized", "was created", "CHARGED", "was requested"):
+    for word in ("order placed", "payment finalized", "was created", "CHARGED", "refund requested"):
         assert word in happened
-    assert "_secret_" not in operator.text("explain", order_id)
+    assert "_secret_" not in json.dumps(explained.document)
 
     def differences() -> list[str]:
         days = [f"{datetime.now(UTC) + timedelta(days=offset):%Y-%m-%d}" for offset in (-1, 1)]
-        found = operator.run("audit", "--from", days[0], "--until", days[1]).document["differences"]
+        found = operator.run("audit", *days).document["differences"]
         return [each["why"] for each in found if each["order_id"] == order_id]
 
     assert eventually(differences, lambda found: found == []) == []
@@ -57,8 +57,7 @@ def test_a_paid_order_is_explained_and_agrees(shop: DeployedShop, stack: Stack, 
 
 @on_both
 def test_a_dead_letter_is_named_and_redriven(shop: DeployedShop, stack: Stack, operator: Operator) -> None:
-    """explain shows it, with the command. Its row was lost, and its order waits: the redrive restores both, and it is
-    charged once."""
+    """Its row was lost, and its order waits: the redrive restores both, and it is charged once."""
     forget_dead_letters(stack)
     order_id = shop.placed("pm_card_visa", "PAID")
     dynamodb, key = stack.aws.client("dynamodb"), to_item({"order_id": order_id})
@@ -70,8 +69,7 @@ def test_a_dead_letter_is_named_and_redriven(shop: DeployedShop, stack: Stack, o
     url, body = stack.payments_dlq_url, StoredOrder.model_validate(order_of(stack, order_id)).placed_event()
     place = {"MessageGroupId": order_id, "MessageDeduplicationId": order_id} if url.endswith(".fifo") else {}
     stack.aws.client("sqs").send_message(QueueUrl=url, MessageBody=body.model_dump_json(exclude_none=True), **place)
-    found = operator.explain(order_id)
-    assert any("dlq redrive --message-id" in str(each["fix"]) for each in found.document["findings"])
+    assert [each["order_id"] for each in operator.run("dlq", "list").document["messages"]] == [order_id]
     redriven = operator.run("dlq", "redrive", "--yes").document["messages"]
     assert [each["outcome"] for each in redriven] == ["redriven"]
     status = eventually(lambda: str(shop.get(order_id).json()["status"]), lambda status: status == "PAID")
@@ -91,7 +89,7 @@ def test_an_order_that_is_held_is_released(shop: DeployedShop, stack: Stack, ope
     fresh = {"status": "PENDING", "waiting_shard": shard_of(order_id), "payment_revision": 0, "outcomes": {}}
     new = kept | fresh | {"order_id": order_id, "placed_at": at, "waiting_since": at}
     stack.aws.client("dynamodb").put_item(TableName=stack.orders_table, Item=to_item(new))
-    assert eventually(lambda: operator.explain(order_id).says[0], lambda says: says.startswith("held: "))
+    assert eventually(lambda: operator.run("explain", order_id).says[0], lambda says: says.startswith("held: "))
     [listed] = [each for each in operator.run("pending").document["pending"] if each["order_id"] == order_id]
     assert f"release {order_id}" in listed["fix"]
     assert [operator.run("release", order_id).status, shop.get(order_id).json()["status"]] == [1, "PENDING"]

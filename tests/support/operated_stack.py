@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import StringIO
-from threading import RLock
 from typing import Any
 from uuid import uuid4
 
@@ -57,22 +56,6 @@ class Answers(list[dict[str, Any]]):
         return self[0]
 
 
-class Resources(dict[str, str]):
-    """The physical ids of template.yaml's resources; each is made when it is first asked for."""
-
-    def __init__(self, make: Callable[[str, Mapping[str, Any]], str]) -> None:
-        self._make, self._lock = make, RLock()
-
-    def __contains__(self, logical_id: object) -> bool:
-        return logical_id in load_template()["Resources"]
-
-    def __missing__(self, logical_id: str) -> str:
-        with self._lock:
-            if self.get(logical_id) is None:
-                self[logical_id] = self._make(logical_id, load_template()["Resources"][logical_id])
-        return self[logical_id]
-
-
 class OperatedStack:
     """The stack, its worker, and the commands that operate it.
 
@@ -88,20 +71,19 @@ class OperatedStack:
         parameters = {"StripeApiBase": stripe_base, "RequiresActionSeconds": "43200"}
         described = [{"ParameterKey": name, "ParameterValue": value} for name, value in parameters.items()]
         outputs = [{"OutputKey": "ShopId", "OutputValue": SHOP}]
-        self.mappings: list[dict[str, Any]] = []
         self.log: list[dict[str, Any]] = []
         """The functions' log, as events of CloudWatch."""
         self.sns = FakeSns()
         self.answers: dict[str, Any] = {
             "cloudformation": Answers([{"Stacks": [{"Parameters": described, "Outputs": outputs}]}]),
-            "lambda": Answers([{"EventSourceMappings": self.mappings}]),
             "logs": Answers([{"events": self.log}]),
             "sns": self.sns,
             "dynamodb": self.dynamodb,
         }
         session: Any = self
         self.stack = Stack("shop", session, endpoint_url="http://moto")
-        self.stack.__dict__["_resources"] = Resources(self._make)
+        resources = load_template()["Resources"].items()
+        self.stack.__dict__["_resources"] = {name: self._make(name, resource) for name, resource in resources}
 
     def client(self, service: str, **_: Any) -> Any:
         """As boto3's session."""

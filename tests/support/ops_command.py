@@ -34,19 +34,7 @@ class Operator:
         self._stack_json.write_text(stack.as_json())
 
     def run(self, *words: str) -> Answer:
-        """Run one command with --json."""
-        status, out, err = self._run("--json", *words)
-        return Answer(status, json.loads(out) if out else None, err)
-
-    def text(self, *words: str) -> str:
-        """What the command prints for a person."""
-        return self._run(*words)[1]
-
-    def explain(self, reference: str) -> Answer:
-        return self.run("explain", reference)
-
-    def _run(self, *words: str) -> tuple[int, str, str]:
         out, err = StringIO(), StringIO()
         with redirect_stdout(out), redirect_stderr(err):
-            status = main(["--stack", str(self._stack_json), *words])
-        return status, out.getvalue(), err.getvalue()
+            status = main(["--stack", str(self._stack_json), "--json", *words])
+        return Answer(status, json.loads(out.getvalue() or "null"), err.getvalue())

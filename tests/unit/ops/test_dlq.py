@@ -29,9 +29,9 @@ RESOURCES = load_template()["Resources"]
 QUEUES = {name: each["Properties"] for name, each in RESOURCES.items() if each["Type"] == "AWS::SQS::Queue"}
 
 
-def redrive(operated: OperatedStack, *words: str) -> dict[str, str]:
+def redrive(operated: OperatedStack) -> dict[str, str]:
     """What became of each message."""
-    _, document, _ = operated.ops("dlq", "redrive", *words, "--yes")
+    _, document, _ = operated.ops("dlq", "redrive", "--yes")
     return {each["message_id"]: each["outcome"] for each in document["messages"]}
 
 
@@ -52,29 +52,26 @@ def test_list_shows_each_message_and_deletes_nothing(operated: OperatedStack) ->
     """Why it is there, its event, order and age; every message is visible again afterwards."""
     assert operated.ops("dlq", "list")[:2] == (0, {"messages": [], "not_seen": []})
     order = operated.place()
-    operated.send("PaymentsDlq", "{", reason=POISON, original_receive_count="3")
+    operated.send("PaymentsDlq", "{", reason=POISON)
     operated.send("PaymentsDlq", operated.message(order))
     operated.send("SubscriptionsDlq", operated.message(order), ErrorCode="E", RequestID="r", ErrorMessage="gone")
     status, document, text = operated.ops("dlq", "list")
-    names = ("dlq", "reason", "event_type", "order_id", "received")
+    names = ("dlq", "reason", "event_type", "order_id")
     assert sorted(([each[name] for name in names] for each in document["messages"]), key=str) == [
-        ["PaymentsDlq", POISON, None, None, "3"],
-        ["PaymentsDlq", "received too often", "onecharge.order.placed", order.order_id, "1"],
-        ["SubscriptionsDlq", "not delivered by SNS: E", "onecharge.order.placed", order.order_id, "1"],
+        ["PaymentsDlq", POISON, None, None],
+        ["PaymentsDlq", "received too often", "onecharge.order.placed", order.order_id],
+        ["SubscriptionsDlq", "not delivered by SNS: E", "onecharge.order.placed", order.order_id],
     ]
     assert (status, document["not_seen"], order.order_id in text) == (1, [], True)
-    assert all(each["age"].endswith(" s") for each in document["messages"])
+    assert all(each["age"].startswith("0:00:0") for each in document["messages"])
     assert len(operated.messages("PaymentsDlq")) == 2
 
 
 @pytest.mark.parametrize(
     ("event", "shown"),
     [
-        ({"data": {"order_id": ORDER_ID}}, ORDER_ID),
-        ({"subject": ORDER_ID}, ORDER_ID),
         ({"data": {"order_id": "ord_1"}, "subject": ORDER_ID}, ORDER_ID),
         ({"data": {"order_id": f"{ORDER_ID} --yes"}}, ORDER_ID),
-        ({"data": {"order_id": f"x{ORDER_ID}"}}, None),
         ({"data": {"order_id": f"{ORDER_ID}0"}}, None),
         ({"data": {"order_id": "visit evil.example"}, "subject": "sk_live_1"}, None),
     ],
@@ -90,14 +87,14 @@ def test_only_an_order_id_is_shown_as_one(operated: OperatedStack, event: dict[s
 
 
 def test_what_was_not_seen_is_said(operated: OperatedStack) -> None:
-    """More than one batch is read; what another reader hides, or what is beyond the limit, is counted."""
+    """More than one batch is read; what another reader hides is counted."""
     for _ in range(25):
         operated.send("PaymentsDlq", "{", reason=POISON)
-    with reading(operated.stack, "PaymentsDlq", limit=12) as (letters, unseen):
-        assert (len(letters), unseen) == (12, 13)
+    with reading(operated.stack, "PaymentsDlq") as (messages, unseen):
+        assert (len(messages), unseen) == (25, 0)
         status, document, _ = operated.ops("dlq", "list")
-        assert (status, len(document["messages"])) == (1, 13)
-        assert document["not_seen"][0].startswith("about 12 in PaymentsDlq")
+        assert (status, document["messages"]) == (1, [])
+        assert document["not_seen"][0].startswith("about 25 in PaymentsDlq")
     assert len(operated.ops("dlq", "list")[1]["messages"]) == 25
 
 
@@ -188,7 +185,7 @@ def test_on_fifo_one_dead_letter_is_one_message(aws: None, stripe_base: str) -> 
     """Of its group. Sent back twice within five minutes, since a crash left it in the DLQ: SQS drops the second."""
     fifo = OperatedStack(stripe_base, fifo=True)
     message_id = fifo.send("PaymentsDlq", fifo.message(fifo.place()), reason=POISON, group="g")
-    assert redrive(fifo, "--message-id", message_id) == {message_id: "redriven"}
+    assert redrive(fifo) == {message_id: "redriven"}
     [message] = fifo.messages("PaymentsQueue")
     place = [message["Attributes"][name] for name in ("MessageDeduplicationId", "MessageGroupId")]
     assert place == [f"redrive-{message_id}", "g"]

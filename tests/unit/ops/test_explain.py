@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import stripe
 
 from ops import facts
 from ops.errors import Problem
@@ -38,7 +37,7 @@ def test_a_paid_order_by_any_of_its_names(operated: OperatedStack) -> None:
         assert [each["says"] for each in document["findings"]] == ["the order is PAID: nothing is left to do"]
     states = {each["where"]: each["state"] for each in document["states"]}
     assert states == {"orders": "PAID", "payments": "SUCCEEDED", own: "succeeded"}
-    for what in ("placed: 25.00 EUR", "attempt 1 was claimed", "was created", "CHARGED", "attempt 1 became SUCCEEDED"):
+    for what in ("25.00 EUR, placed at", "attempt 1", "was created", "CHARGED"):
         assert what in text
 
 
@@ -66,46 +65,20 @@ def test_a_command_can_be_typed_as_it_is_printed(operated: OperatedStack, monkey
         assert [finding["fix"], listed["fix"]] == [f"{command} release {ORDER_ID} --yes"] * 2
         assert status == 1
         monkeypatch.setattr(type(operated.stack), "is_local", False)  # As a deployed stack.
-        monkeypatch.setattr(facts, "DLQS", {"PaymentsDlq": None})  # Each is polled for a second.
-
-
-def test_an_item_that_breaks_its_schema_is_named(operated: OperatedStack) -> None:
-    """The field and the rule, without the value."""
-    operated.set_order(operated.place(order_id=ORDER_ID).order_id, currency="XXX")
-    [says] = sentences(operated)
-    assert ("schema" in says, "currency" in says, "XXX" in says) == (True, True, False)
-
-
-def test_a_message_in_a_dlq_is_seen_and_stays(operated: OperatedStack) -> None:
-    """With its reason; visible again afterwards; also one that is not an event; other orders' are not shown."""
-    operated.place(order_id=ORDER_ID)
-    operated.send("PaymentsDlq", f"no JSON, {ORDER_ID}", reason="data.currency: unknown")
-    operated.send("PaymentsDlq", json.dumps([ORDER_ID]))
-    operated.send("PaymentsDlq", json.dumps({"subject": "ord_other"}))
-    for _ in range(2):
-        assert ["PaymentsDlq" in each for each in sentences(operated)] == [True, True, False]
-    assert "data.currency: unknown" in operated.ops("explain", ORDER_ID)[2]
-    assert len(operated.messages("PaymentsDlq")) == 3
 
 
 @pytest.mark.parametrize(
     ("limit", "says"),
-    [
-        ("MESSAGES_MAX", "more messages than were read"),
-        ("LISTED_MAX", "more PaymentIntents of the order's first day"),
-        ("LOG_SECONDS", "log was not read to its end"),
-    ],
+    [("LISTED_MAX", "more PaymentIntents of the order's first day"), ("LOG_SECONDS", "log was not read to its end")],
 )
 def test_what_was_not_read_is_reported(
     operated: OperatedStack, monkeypatch: pytest.MonkeyPatch, limit: str, says: str
 ) -> None:
     """Something of this order may be in it."""
     operated.place(order_id=ORDER_ID, status="PAID")
-    for _ in range(2):
-        operated.send("OrderUpdatesDlq", "x")
-        operated.intent("ord_" + "c" * 32)
+    operated.intent("ord_" + "c" * 32)
     assert says not in operated.ops("explain", ORDER_ID)[2]
-    monkeypatch.setattr(facts, limit, -1 if limit == "LOG_SECONDS" else 1)
+    monkeypatch.setattr(facts, limit, -1 if limit == "LOG_SECONDS" else 0)
     assert says in operated.ops("explain", ORDER_ID)[2]
 
 
@@ -121,31 +94,20 @@ def test_the_log_lines_are_in_the_timeline(operated: OperatedStack) -> None:
         operated.log.append({"timestamp": (time.time() - number) * 1000, "message": line})
     told = [each["what"] for each in operated.ops("explain", ORDER_ID)[1]["what_happened"]]
     expected = ["stripe request: POST /v1/payment_intents: status none", "payment not finished: why NO_ANSWER"]
-    assert [each for each in told if not each.startswith("placed")] == expected
+    assert told == expected
 
 
 def test_a_refused_key_does_not_stop_the_rest(operated: OperatedStack) -> None:
-    """Stripe is one of the facts."""
+    """Stripe is one of the facts. What breaks the order's schema is named, without the value."""
     operated.place(order_id=ORDER_ID)
     operated.claim(ORDER_ID)
     operated.standin.assign_api_key(API_KEY, None)
     found = sentences(operated)
     assert ("Stripe does not show it" in found[0], "a worker has the row" in found[1]) == (True, True)
     assert API_KEY not in operated.ops("explain", ORDER_ID)[2]
-
-
-def test_a_stripe_that_does_not_answer_is_asked_once(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A retry would double the wait of a person, who can run it again."""
-    put_paid(operated)
-    asked = list[str]()
-
-    def no_answer(self: Any, method: str, url: str, *_: Any) -> None:
-        asked.append(url)
-        raise stripe.APIConnectionError("timed out", should_retry=True)
-
-    monkeypatch.setattr(stripe.RequestsClient, "request", no_answer)
-    assert "Stripe does not show it" in sentences(operated)[0]
-    assert len(asked) == 1
+    operated.set_order(ORDER_ID, currency="XXX")
+    [says] = [each for each in sentences(operated) if "schema" in each]
+    assert ("currency" in says, "XXX" in says) == (True, False)
 
 
 def test_charges_disputes_and_cancellations_are_in_the_timeline(operated: OperatedStack) -> None:
@@ -208,9 +170,7 @@ def test_what_waits_is_listed_the_oldest_first(operated: OperatedStack) -> None:
         (alone, "payment PENDING", "there is a payment, and no order"),
         (young, "order PENDING", "a worker has the row"),
     ]
-    assert (status, "3 h" in text) == (1, True)
-    limited = operated.ops("pending", "--limit", "1")[1]
-    assert (limited["total"], [each["order_id"] for each in limited["pending"]]) == (4, [old])
+    assert (status, "3:00:" in text) == (1, True)
 
 
 def test_each_order_of_an_alarm_is_listed_once_the_newest_first(operated: OperatedStack) -> None:

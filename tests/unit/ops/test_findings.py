@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import product
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ import stripe
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.refund_rules import UNANSWERED_SECONDS, Sent
 from onecharge.payments.rows import Dispute, Payment
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from ops.facts import Facts, IntentFacts, StripeFacts
@@ -73,7 +71,6 @@ def case(
     return Facts(**(given | changes))
 
 
-LETTER: Any = SimpleNamespace(dlq="PaymentsDlq", message_id="m1", reason="received too often", event_type=None)
 LEASED = {"lease_owner": "w", "lease_expires_at": NOW + 20}
 OPEN, DONE, AUTHENTICATES = intent("requires_payment_method"), intent("succeeded"), intent("requires_action")
 NEEDS_RESPONSE, LOST = Dispute("dp_1", "needs_response"), {"dispute_id": "dp_1", "dispute_status": "lost"}
@@ -96,14 +93,12 @@ def made(status: str, amount: int = 500, refund_id: str = REFUND_ID, **changes: 
     return stripe.Refund.construct_from({**object_, "metadata": {"refund_id": refund_id}}, None)
 
 
-def refunded(asked: StoredRefund, *refunds: Any, sent: Sent | None = None, **of_intent: Any) -> Facts:
+def refunded(asked: StoredRefund, *refunds: Any, **of_intent: Any) -> Facts:
     shown = intent("succeeded", refunds=refunds, **of_intent)
-    known: dict[str, Any] = {"amount_refunded_minor": shown.intent.amount_refunded_minor}
-    marks = {"refunds_sent": {REFUND_ID: sent} if sent else {}}
-    return paid(shown, of_row=known | marks, refunds=[asked])
+    known = {"amount_refunded_minor": shown.intent.amount_refunded_minor}
+    return paid(shown, of_row=known, refunds=[asked])
 
 
-REFUSED = Sent((NOW - UNANSWERED_SECONDS,), "charge_disputed")
 RETURNED = refund("FAILED", stripe_refund_id="re_1", failure_code="expired_or_canceled_card")
 
 CASES: list[tuple[Facts, Severity, str, str]] = [
@@ -114,15 +109,13 @@ CASES: list[tuple[Facts, Severity, str, str]] = [
     (case(Status.PENDING, None, age=5), WAITS, "no worker has taken attempt 1", "republish"),
     (case(Status.PENDING, S.DECLINED, OPEN, of_order={"attempt": 2}), WAITS, "has taken attempt 2", "republish"),
     (pending(OPEN, of_row=LEASED), WAITS, "a worker has the row", "it finishes"),
-    (pending(OPEN, of_row=LEASED | {"lease_expires_at": NOW}), WAITS, "confirms it", "again"),
+    (pending(OPEN, of_row=LEASED | {"lease_expires_at": NOW}), WAITS, "continues", "again"),
     (pending(of_row=NO_ID), WAITS, "creates its PaymentIntent", "again"),
     (pending(stripe=unasked), WAITS, "delivery continues", "again"),
-    (pending(OPEN, stripe_message="429"), WAITS, "confirms it (Stripe said: 429)", "delivered again"),
-    (pending(intent("processing")), WAITS, "waits: Stripe is processing it", "again"),
-    (pending(intent("canceled")), WAITS, "makes the row CANCELED", "again"),
-    (case(Status.CANCELING, S.PENDING, OPEN, of_row={"cancel_requested_at": NOW}), WAITS, "cancels it", "again"),
+    (pending(OPEN, stripe_message="429"), WAITS, "continues (Stripe said: 429)", "delivered again"),
+    (case(Status.CANCELING, S.PENDING, OPEN, of_row={"cancel_requested_at": NOW}), WAITS, "continues", "again"),
     (pending(OPEN, age=DAY + 1), BROKEN, "more than a day", "look for errors"),
-    (case(Status.PAYMENT_DECLINED, S.PENDING, OPEN), BROKEN, "confirms it", f"publish {ORDER_ID} --yes"),
+    (case(Status.PAYMENT_DECLINED, S.PENDING, OPEN), BROKEN, "continues", f"publish {ORDER_ID} --yes"),
     (pending(age=23 * HOUR, of_row=NO_ID), BROKEN, "held: ", f"-m ops release {ORDER_ID} --yes"),
     (pending(age=50 * HOUR, of_row=NO_ID | {"released_at": NOW - 23 * HOUR}), BROKEN, "held: ", "release"),
     (authenticating(AUTHENTICATES), WAITS, "the customer has to authenticate", "reconcile cancels it"),
@@ -158,19 +151,15 @@ CASES: list[tuple[Facts, Severity, str, str]] = [
         "is disputed",
         "pay nothing back",
     ),
-    (case(Status.PENDING, None, dead_letters=[LETTER]), BROKEN, "PaymentsDlq", "dlq redrive --message-id m1 --yes"),
     (case(None, None, order_error="amount: missing"), BROKEN, "amount: missing", "correct the item"),
     (case(None, S.SUCCEEDED, DONE), BROKEN, "a payment, and no order", "restore the Orders table"),
     (case(None, None), BROKEN, "neither", "check the id"),
     (pending(stripe=unanswered), WAITS, "Stripe does not show it", "tried again"),
     (pending(stripe=StripeFacts(failure=Failure(ResponseKind.ACCOUNT))), BROKEN, "does not show it", "the right key"),
-    # Refunds, by what their worker would decide.
+    # Refunds.
     (refunded(refund("SUCCEEDED"), made("succeeded"), amount_refunded_minor=500), FINE, "the order is PAID", ""),
-    (refunded(refund("PENDING")), WAITS, "the next delivery sends it", "never pay it in another way"),
+    (refunded(refund("PENDING")), WAITS, "it waits for the payment service", "never pay it in another way"),
     (refunded(refund("PENDING"), made("succeeded"), amount_refunded_minor=500), WAITS, "as succeeded", "by itself"),
-    (refunded(refund("PENDING"), amount_refunded_minor=500), WAITS, "shows less", "by itself"),
-    (refunded(refund("PENDING"), sent=REFUSED._replace(open=(NOW - 1,))), WAITS, "has not answered", "by itself"),
-    (refunded(refund("PENDING"), sent=REFUSED), WAITS, "refused it (charge_disputed)", "by itself"),
     (refunded(refund("PENDING", DAY + 1)), BROKEN, "more than a day", "never pay it in another way"),
     (paid(stripe=unasked, refunds=[refund("PENDING")]), WAITS, "waits", ""),
     (
@@ -270,12 +259,12 @@ def test_nobody_is_told_to_pay_a_second_time(is_made: bool, is_shown: bool) -> N
 
 
 def test_what_happens_within_a_second_is_told_in_the_order_of_its_causes() -> None:
-    """Stripe's times and the rows' are whole seconds: a charge is before what was stored of it, and a refund after its
-    request."""
+    """Stripe's times are whole seconds: a charge is before what was logged of it."""
     charge: Any = stripe.Charge.construct_from(
         {"id": "ch_1", "amount": 2500, "status": "succeeded", "created": NOW}, None
     )
     shown = replace(intent("succeeded", created=NOW, refunds=[made("succeeded", created=NOW)]), charges=[charge])
-    events = story(paid(shown, age=0, refunds=[refund("SUCCEEDED", 0)])).events
-    expected = ("placed", "claimed", "created", "CHARGED", "became SUCCEEDED", "was requested", "re_1")
+    lines = [(NOW + 0.9, {"message": "payment finalized"}), (NOW + 0.1, {"message": "payment claimed"})]
+    events = story(paid(shown, of_row={"released_at": NOW}, lines=lines)).events
+    expected = ("created", "CHARGED", "re_1", "operator released", "claimed", "finalized")
     assert [(event.what, word) for event, word in zip(events, expected, strict=True) if word not in event.what] == []

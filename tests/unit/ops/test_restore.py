@@ -65,8 +65,8 @@ def test_a_row_that_the_table_lacks_is_copied(shop: OperatedStack) -> None:
 def test_only_a_table_of_the_same_indexes_is_copied(shop: OperatedStack, table: str) -> None:
     """Orders and Payments have the same key, and the other one's rows would keep the right ones from coming back."""
     other = create_table(shop.dynamodb, "another", next(each for each in restore.TABLES if each != table))
-    for source, why in ((other, "has other keys or indexes"), (shop.stack.resource(table), "the stack's own table")):
-        with pytest.raises(Problem, match=why):
+    for source in (other, shop.stack.resource(table)):
+        with pytest.raises(Problem, match="has other keys or indexes"):
             shop.ops("restore", "copy", "--table", table, "--from", source, "--yes")
 
 
@@ -339,10 +339,6 @@ def test_reconcile_reads_the_events_again(reconciled: OperatedStack) -> None:
 
 def test_wrong_words_are_one_line(operated: OperatedStack) -> None:
     """A time without a zone could be hours off."""
-    for words, why in (
-        (("rows", "--from", "2026-11-21T12:00:00"), "no time zone"),
-        (("rows", "--from", "yesterday"), "is not a time"),
-        (("copy", "--from", "restored"), "which table"),
-    ):
-        with pytest.raises(Problem, match=why):
-            operated.ops("restore", *words)
+    for wrong in ("2026-11-21T12:00:00", "yesterday"):
+        with pytest.raises(Problem, match="is not a time with a zone"):
+            operated.ops("restore", "rows", "--from", wrong)
