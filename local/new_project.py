@@ -19,12 +19,21 @@ COPIED = """
     LICENSE NOTICE Makefile .ci/* .github/workflows/check.yml .gitignore .python-version pyproject.toml samconfig.toml
     template.yaml monitoring.yaml conftest.py functions/* shared/* events/* layers/* ops/* web/*
     docs/protocol.md docs/runbook.md docs/guides/deploy.md docs/guides/extend.md docs/guides/api.md
-    tests/*
+    tests/support/harness.py tests/support/aws_in_process.py tests/support/deployed.py tests/support/stacks.py
+    tests/support/deployed_shop.py tests/support/orders_api.py tests/support/fixed_prices.py tests/support/openapi.py
+    tests/support/functions.py tests/shop/builders.py tests/shop/dynamodb.py tests/e2e/test_orders.py
+    tests/unit/payments/test_charge_rules.py tests/unit/payments/test_sync_rules.py
+    tests/unit/orders_api/test_place_order.py tests/unit/orders_api/test_change_order.py
+    tests/unit/orders_api/test_show_orders.py tests/unit/orders_api/test_fingerprints.py
+    tests/unit/orders_api/conftest.py tests/unit/test_refund_rules.py tests/unit/test_update_order.py
+    tests/unit/test_template.py tests/unit/test_environment.py tests/unit/test_docs.py
 """.split()
 NOT_COPIED = """
-    layers/requirements/bench* layers/requirements/stripe-types/*
+    layers/requirements/bench* layers/requirements/stripe-types/* layers/requirements/browser/*
+    layers/requirements/checks* layers/requirements/sbom*
 """.split()
-"""Only a reference needs them: its lab, its demo, its pictures, and the tests of its stand-ins."""
+"""Only a reference needs them. Of its tests a copy has those of what its owner changes: the decisions, the API, an
+order's path, the template."""
 
 README = PROJECT / "local/new_readme.txt"
 

@@ -17,7 +17,6 @@ from stripe_standin import attempts, payment_intents, payment_methods
 from stripe_standin.messages import Request
 from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.dynamodb import Item
-from tests.shop.stripe import ShopStripe
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -123,9 +122,9 @@ def stripe_error(type_: str = "invalid_request_error", message: str = "…", **d
 # ---------------------------------------------------------------- an order that is paid
 
 
-def charged(stripe: ShopStripe) -> ShopStripe:
-    """Stripe has charged the order with its first PaymentIntent."""
-    account = stripe.ours
+def charged[Stripe](stripe: Stripe) -> Stripe:
+    """The shop's Stripe has charged the order with its first PaymentIntent."""
+    account: Any = stripe.ours  # type: ignore[attr-defined]
     intent = PaymentIntent(PAYMENT_INTENT, AMOUNT_MINOR, "eur", account.now, metadata())
     intent.description = description_of(ORDER_ID)
     account.all(PaymentIntent)[intent.id] = intent
@@ -146,6 +145,12 @@ def requested(number: int, amount_minor: int) -> RefundRequestedEvent:
         requested_at=datetime.fromtimestamp(T0, UTC),
     )
     return RefundRequestedEvent.of(asked, correlation_id="c")
+
+
+REFUND = requested(0, 400)
+"""The message of the first refund."""
+REFUND_ID = REFUND.data.refund_id
+OTHER_REFUND_ID = "rfd_" + "b" * 32
 
 
 def paid(state: PaymentState = PaymentState.SUCCEEDED) -> Item:

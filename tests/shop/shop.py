@@ -40,12 +40,12 @@ from tests.shop.builders import (
     PAYMENT_INTENT,
     PAYMENTS,
     PAYMENTS_STATE,
+    REFUND,
     SHOP,
     T0,
     TABLES,
     metadata,
     order,
-    requested,
 )
 from tests.shop.dynamodb import Faults, MemoryDynamoDB
 from tests.shop.scripted_stripe import ScriptedStripe, killed, killed_after
@@ -55,10 +55,6 @@ from tests.support.harness import Log
 
 RUN_SECONDS = 240.0
 """How long a run of the reconciler may take."""
-REFUND = requested(0, 400)
-"""The message of the first refund."""
-REFUND_ID = REFUND.data.refund_id
-OTHER_REFUND_ID = "rfd_" + "b" * 32
 
 
 def order_id(name: str) -> str:

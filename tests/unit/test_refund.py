@@ -16,9 +16,21 @@ from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync import OUTAGES
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Done, PoisonMessage
-from tests.shop.builders import AMOUNT_MINOR, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, PAYMENTS, SHOP, T0, paid
+from tests.shop.builders import (
+    AMOUNT_MINOR,
+    DAY,
+    HOUR,
+    ORDER_ID,
+    OTHER_REFUND_ID,
+    PAYMENT_INTENT,
+    PAYMENTS,
+    REFUND_ID,
+    SHOP,
+    T0,
+    paid,
+)
 from tests.shop.scripted_stripe import Execute, Step, afterwards, answer, killed
-from tests.shop.shop import OTHER_REFUND_ID, REFUND_ID, Shop, crash, paid_shop, refund_with
+from tests.shop.shop import Shop, crash, paid_shop, refund_with
 from tests.shop.stripe import REFUND_FAULTS, SdkObject
 
 BOUNDARIES = 17

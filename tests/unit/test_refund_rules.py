@@ -15,8 +15,7 @@ from onecharge.payments.refund_rules import (
     refusal_of,
 )
 from onecharge.payments.stripe_responses import Deferred, Failure, ResponseKind
-from tests.shop.builders import HOUR, T0
-from tests.shop.shop import OTHER_REFUND_ID, REFUND, REFUND_ID
+from tests.shop.builders import HOUR, OTHER_REFUND_ID, REFUND, REFUND_ID, T0
 
 BY_HAND = StripeRefund("re_9", "succeeded", 300, "EUR")
 FAILED_BY_HAND = replace(BY_HAND, status="failed")
