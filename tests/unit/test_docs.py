@@ -74,3 +74,10 @@ def test_every_command_of_the_operator_that_is_named_exists() -> None:
     for each in re.findall(r"python -m ops ([^`\n#]+)", joined[RUNBOOK]):
         words = ["2026-11-21" if word == "DAY" else word for word in shlex.split(each)]
         assert parser().parse_args(words).stack, each
+
+
+def test_every_test_that_is_named_exists() -> None:
+    """The threat model says which test shows that a threat is held off."""
+    there = {name for path in FILES if path.suffix == ".py" for name in re.findall(r"def (test_\w+)", path.read_text())}
+    named = {each for path in MARKDOWN for each in re.findall(r"`(test_\w+)`", path.read_text())}
+    assert named - there == set()
