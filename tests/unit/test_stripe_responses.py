@@ -114,3 +114,10 @@ def test_each_error_is_classified(
     # A 409 has its code in the body alone.
     assert (failure.kind, failure.code, failure.request_id) == (kind, code, "req_1")
     assert failure.message == error.get("message", "…")
+
+
+def test_stripes_message_is_kept_without_secrets(http: RequestsMock) -> None:
+    """It may repeat what it refuses."""
+    key = "sk_test_" + "51KeyOfTheAccount000"
+    failure = confirmed(http, 401, json=stripe_error(message=f"Invalid API Key provided: {key}"))
+    assert failure.message and key not in failure.message
