@@ -120,4 +120,5 @@ def test_stripes_message_is_kept_without_secrets(http: RequestsMock) -> None:
     """It may repeat what it refuses."""
     key = "sk_test_" + "51KeyOfTheAccount000"
     failure = confirmed(http, 401, json=stripe_error(message=f"Invalid API Key provided: {key}"))
-    assert failure.message and key not in failure.message
+    assert failure.message
+    assert key not in failure.message
