@@ -28,7 +28,7 @@ from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 
 STEPS_MAX = 3
-"""Confirm or cancel, decide by what Stripe shows then, and once more if it changed in between."""
+"""One confirm or cancel, one decision on the result, and one more round in case the status has changed."""
 
 
 def charge(row: Payment, tools: Tools) -> Finalize:
@@ -64,7 +64,8 @@ def charge(row: Payment, tools: Tools) -> Finalize:
 def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
     """Create the order's PaymentIntent; no money moves. Finalize: Stripe refuses the amount or the currency.
 
-    Every worker begins with the window's first key. A failure that it replays leads all of them to the same next key.
+    Every worker begins with the window's first key. If that key replays a failure, every worker moves to the same next
+    one.
     """
     age_seconds = window_age_seconds(row, tools.now())
     if is_held(row, tools.now()):

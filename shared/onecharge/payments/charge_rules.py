@@ -14,9 +14,8 @@ from onecharge.runtime.alarms import Cause
 CREATE_SECONDS = 22 * 3600
 """For how long after its window began an order's PaymentIntent may be created.
 
-Stripe keeps an idempotency key for at least 24 hours (Stripe documentation, "Idempotent requests"). Of the two hours
-between, one is for the clock that set the window's beginning, and one for the clock that reads it a day later: they may
-be wrong in opposite directions.
+Stripe keeps an idempotency key for at least 24 hours (Stripe documentation, "Idempotent requests"). The two spare hours
+allow each of two clocks to be an hour off: the one that stamped the order, and the one that checks its age.
 """
 
 KEY_AGES_SECONDS = (0, 30, 600, 3600, 6 * 3600)
@@ -105,7 +104,7 @@ class Finalize:
     intent: StripeIntent | None = None
     """None: Stripe refuses to create one."""
     reason: str | None = None
-    """Of DECLINED, Stripe's code; of CANCELED, why, unless somebody asked for it."""
+    """DECLINED: Stripe's code. CANCELED: the cause, or None if a person asked for it."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def handle(event: OrderEvent, tools: Tools) -> Disposition:
     else:
         claim = _claim(event, tools, event.data.attempt, event.data.payment_method)
         if isinstance(claim, Superseded) and claim.row.state is PaymentState.PENDING:
-            # The order was put back to an earlier attempt, and nobody else asks for the later one.
+            # The order was restored to an earlier attempt. No other message asks for the later one.
             claim = _claim(event, tools, claim.row.attempt, claim.row.payment_method)
     about = event.log_fields
     if isinstance(claim, Claimed | AlreadyEnded) and _differs(event, claim.row):
@@ -56,13 +56,13 @@ def handle(event: OrderEvent, tools: Tools) -> Disposition:
         tools.log(message, alarm=Cause.UNEXPECTED_ERROR, **about)
     match claim:
         case Claimed(row):
-            return finalize(row, tools)
+            return charge_and_finalize(row, tools)
         case HeldByAnother(lease_expires_at, holder):
             # If the owner's clock is ahead, wait at most one lease.
             wait_seconds = min(max(1, lease_expires_at - tools.now() + 1), tools.lease_seconds)
             shown = holder.shown if holder else None
             tools.log("duplicate waits for the lease", **about, wait_seconds=wait_seconds, row=shown)
-            # 0: nobody has it, but the customer may still finish an earlier attempt's 3-D Secure.
+            # 0: no worker has the row. The customer may still finish 3-D Secure for an earlier attempt.
             return RetryAfter(wait_seconds) if lease_expires_at else BackOff()
         case AlreadyEnded(row) | Superseded(row):
             tools.log("duplicate ignored: the attempt has ended", **about, row=row.shown)
@@ -98,7 +98,7 @@ def _claim_to_cancel(event: CancelRequestedEvent, tools: Tools) -> Claim:
     return tools.payments.claim_to_cancel(event.data.order_id, owner=new_lease_owner(), **lease)
 
 
-def finalize(row: Payment, tools: Tools) -> Disposition:
+def charge_and_finalize(row: Payment, tools: Tools) -> Disposition:
     """Charge a claimed row, and store the outcome; if nothing can be done now, give up the lease."""
     # A worker that is killed writes no other line: this one says until when the row waits for it.
     tools.log("payment claimed", **row.log_fields, row=row.shown)
@@ -109,10 +109,10 @@ def finalize(row: Payment, tools: Tools) -> Disposition:
             report_dispute(row.request.order_id, row, final.intent, tools)
         row = tools.payments.finalize(row, final, now=tools.now())
     except Held as held:
-        _release(row, held, "payment held: an operator releases it", tools)
+        _give_back(row, held, "payment held: an operator releases it", tools)
         return Done()
     except Deferred as deferred:
-        _release(row, deferred, "payment not finished", tools)
+        _give_back(row, deferred, "payment not finished", tools)
         return BackOff()
     except WriteRefused:
         # Another owner sends the same requests under the same keys, and finalizes the answers. If a cancellation was
@@ -125,7 +125,7 @@ def finalize(row: Payment, tools: Tools) -> Disposition:
     return Done()
 
 
-def _release(row: Payment, deferred: Deferred, message: str, tools: Tools) -> None:
+def _give_back(row: Payment, deferred: Deferred, message: str, tools: Tools) -> None:
     tools.count("Payment.UNKNOWN")
     try:
         row = tools.payments.release(row, **deferred.kept)
