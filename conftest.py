@@ -205,8 +205,3 @@ def stack(request: pytest.FixtureRequest) -> Stack:
 @pytest.fixture
 def orders_table(aws: None) -> str:
     return create_table(boto3.client("dynamodb"), "orders", "OrdersTable")
-
-
-@pytest.fixture
-def payments_table(aws: None) -> str:
-    return create_table(boto3.client("dynamodb"), "payments", "PaymentsTable")
