@@ -77,8 +77,8 @@ def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
         response = tools.stripe.create(row, number)
         failure = response.failure
         if response.intent and not response.intent.takes_cards:
-            # A confirm would decline every card. A cancellation passes it over, too: every worker has to find what is
-            # canceled, under the same key.
+            # A confirm would decline every card. A cancellation also skips this PaymentIntent, so that all workers find
+            # the same one to cancel.
             message = "payment_method_types has no card: is card_payments active?"
             failure = Failure(ResponseKind.ACCOUNT, message=message)
         if failure is None:

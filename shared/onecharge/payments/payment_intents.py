@@ -98,10 +98,9 @@ class PaymentIntents:
         response = _asked(lambda: self.client.v1.payment_intents.retrieve(intent_id, expand), intent_id)
         if response.intent is None:
             return response
-        if is_disputed or response.intent.is_disputed:
-            before_list()
         try:
-            return replace(response, intent=self.with_dispute(response.intent, is_disputed=is_disputed))
+            intent = self.with_dispute(response.intent, is_disputed=is_disputed, before_list=before_list)
+            return replace(response, intent=intent)
         except stripe.StripeError as error:
             return Response(failure=classify(error))
 
@@ -116,10 +115,13 @@ class PaymentIntents:
         refused = response.failure and response.failure.kind is ResponseKind.UNEXPECTED_STATE
         return self.retrieve(intent_id) if refused else response
 
-    def with_dispute(self, intent: StripeIntent, *, is_disputed: bool = False) -> StripeIntent:
+    def with_dispute(
+        self, intent: StripeIntent, *, is_disputed: bool = False, before_list: Callable[[], None] = lambda: None
+    ) -> StripeIntent:
         """The PaymentIntent with the dispute of its charges that counts. Raises stripe.StripeError."""
         if not (intent.is_disputed or is_disputed):
             return intent
+        before_list()
         of_it: Any = {"payment_intent": intent.payment_intent_id, "limit": _PAGE_SIZE}
         disputes = [Dispute(each.id, each.status) for each in self.client.v1.disputes.list(of_it).data]
         return replace(intent, dispute=Dispute.that_counts(disputes))
