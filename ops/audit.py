@@ -8,31 +8,32 @@ Payments, OrderRefunds and Orders. Each is compared as both sides show it now, s
 midnight they have stored it: one that is not simply charged, PAID and equal on both sides by what `explain` says of it.
 Transactions that name no order of this shop, such as payouts, are only counted.
 
-The three tables are read as a whole, about one cent for a million rows each. A restricted Stripe key needs to read
-balance transactions, charges, refunds, disputes and PaymentIntents.
+The three tables are read as a whole, which costs about one cent for a million rows each. A restricted Stripe key needs
+to read balance transactions, charges, refunds, disputes and PaymentIntents.
 """
 
 import re
 from argparse import ArgumentParser, Namespace
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import batched, chain
+from itertools import chain
 from typing import Any
 
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.payments.payment_intents import metadata_of
-from onecharge.runtime.dynamodb import expression_values, from_item, read_items
+from onecharge.runtime.dynamodb import expression_values
 from onecharge.runtime.parallel import Threads
 from ops.connection import Stack
 from ops.errors import Problem
-from ops.facts import gather
+from ops.facts import Facts, gather
 from ops.findings import Severity, find
 from ops.output import Report
 
 _THREADS = 8
 """With four requests an order, fewer than the 100 a second that Stripe allows (documentation, "Rate limits")."""
+_DAY = timedelta(days=1)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -42,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def day(text: str) -> datetime:
     """The day's first moment. Raises ValueError."""
-    named = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}" if text == "yesterday" else text
+    named = f"{datetime.now(UTC) - _DAY:%Y-%m-%d}" if text == "yesterday" else text
     return datetime.strptime(named, "%Y-%m-%d").replace(tzinfo=UTC)
 
 
@@ -51,7 +52,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     last = arguments.last or arguments.first
     if last < arguments.first:
         raise Problem("the last day is before the first")
-    return Audit(stack, arguments.first, last + timedelta(days=1)).report()
+    return Audit(stack, arguments.first, last + _DAY).report()
 
 
 class Audit:
@@ -61,8 +62,6 @@ class Audit:
         self.stack, self.since, self.until = stack, since, until
         self.charges = defaultdict[str, dict[str, Any]](dict)
         """By order and id: those that succeeded and name an order of this shop, as Stripe shows them now."""
-        self.refunded = set[str]()
-        """The orders of refunds, and of disputes."""
         self.charged, self.others = Counter[str](), 0
 
     def report(self) -> Report:
@@ -70,14 +69,12 @@ class Audit:
         given: Any = {"created": created, "limit": 100, "expand": ["data.source"]}
         for each in self.stack.stripe.v1.balance_transactions.list(given).auto_paging_iter():
             self._add(each)
-        threads = Threads(_THREADS)
         order_ids = sorted({*self._orders_in_tables(), *self.charges})
-        unlike = [each for batch in batched(order_ids, 100, strict=False) for each in self._unlike(batch)]
-        differences = list(chain(*threads(lambda order_id: list(self._differences(order_id)), unlike)))
-        last, is_over = self.until - timedelta(days=1), self.until <= datetime.now(UTC)
+        differences = list(chain(*Threads(_THREADS)(self._differences, order_ids)))
+        is_over = self.until <= datetime.now(UTC)
         note = "" if is_over else ", which is not over: what is in progress may be shown as a difference"
         document = {
-            "days": f"{self.since:%Y-%m-%d} to {last:%Y-%m-%d}{note}",
+            "days": f"{self.since:%Y-%m-%d} to {self.until - _DAY:%Y-%m-%d}{note}",
             "charged": [{"currency": each, "amount_minor": minor} for each, minor in self.charged.items()],
             "transactions_that_name_no_order_of_this_shop": self.others,
             "differences": differences,
@@ -97,10 +94,7 @@ class Audit:
             self.others += 1
             return
         self.charges[order_id][charge.id] = charge
-        if kind == "charge":
-            self.charged[charge.currency.upper()] += charge.amount
-        else:
-            self.refunded.add(order_id)
+        self.charged.update({charge.currency.upper(): charge.amount} if kind == "charge" else {})
 
     def _orders_in_tables(self) -> Iterator[str]:
         """The orders that were charged or paid, or whose refund was requested in these days, by our clocks."""
@@ -108,51 +102,33 @@ class Audit:
         for table, at in times.items():
             days = (self.since, self.until)
             since, until = (int(each.timestamp()) if at == "finalized_at" else each.isoformat() for each in days)
-            given = {
-                "FilterExpression": f"{at} >= :since AND {at} < :until",
-                "ExpressionAttributeValues": expression_values(since=since, until=until),
-            }
-            for item in self.stack.scan(self.stack.resource(table), **given):
-                self.refunded |= {item["order_id"]["S"]} if table == "OrderRefundsTable" else set()
-                yield item["order_id"]["S"]
+            within: Any = {"FilterExpression": f"{at} >= :since AND {at} < :until"}
+            within["ExpressionAttributeValues"] = expression_values(since=since, until=until)
+            yield from (item["order_id"]["S"] for item in self.stack.scan(self.stack.resource(table), **within))
 
-    def _unlike(self, order_ids: tuple[str, ...]) -> list[str]:
-        """Those that are not simply charged once, PAID, with the same money in both tables and at Stripe."""
-        keys = [{"order_id": each} for each in order_ids]
-        tables = map(self.stack.resource, ("PaymentsTable", "OrdersTable"))
-        found = [map(from_item, read_items(self.stack.dynamodb, each, keys)) for each in tables]
-        rows, orders = ({each["order_id"]: each for each in items} for items in found)
-        return [each for each in order_ids if not self._is_plain(each, rows.get(each), orders.get(each))]
-
-    def _is_plain(self, order_id: str, row: Mapping[str, Any] | None, order: Mapping[str, Any] | None) -> bool:
+    def _differences(self, order_id: str) -> list[dict[str, str]]:
         charges = list(self.charges[order_id].values())
-        if row is None or order is None or len(charges) != 1 or order_id in self.refunded or charges[0].disputed:
-            return False
-        charged = charges[0].amount, charges[0].currency.upper(), charges[0].amount_refunded, charges[0].payment_intent
-        in_row = row["amount_minor"], row["currency"], row.get("amount_refunded_minor", 0), row.get("payment_intent_id")
-        in_order = order["amount_minor"], order["currency"], 0, row.get("payment_intent_id")
-        is_paid = (row["state"], order["status"]) == (PaymentState.SUCCEEDED, OrderStatus.PAID)
-        return is_paid and charged == in_row == in_order
-
-    def _differences(self, order_id: str) -> Iterator[dict[str, Any]]:
-        charges, explain = self.charges[order_id].values(), f"{self.stack.command} explain {order_id}"
-        for each in charges:
-            if each.payment_intent is None:
-                yield {
-                    "order_id": order_id,
-                    "why": f"{each.id} was made by hand, and names this order",
-                    "next": explain,
-                }
+        whys = [f"{each.id} was made by hand, and names this order" for each in charges if each.payment_intent is None]
         intent_ids = {str(each.payment_intent) for each in charges if each.payment_intent}
         try:
+            if _is_plain(gather(self.stack, order_id, asks_stripe=False), charges):
+                return []
             found = find(gather(self.stack, order_id, intent_ids=intent_ids))
+            whys += [each.says for each in found if each.severity is not Severity.FINE]
         except ValueError as unreadable:  # The other orders are compared all the same.
-            yield {
-                "order_id": order_id,
-                "why": f"an item of it cannot be read: {type(unreadable).__name__}",
-                "next": "",
-            }
-            return
-        for finding in found:
-            if finding.severity is not Severity.FINE:
-                yield {"order_id": order_id, "why": finding.says, "next": explain}
+            whys.append(f"an item of it cannot be read: {type(unreadable).__name__}")
+        explain = f"{self.stack.command} explain {order_id}"
+        return [{"order_id": order_id, "why": why, "next": explain} for why in whys]
+
+
+def _is_plain(facts: Facts, charges: Sequence[Any]) -> bool:
+    """Whether the order is charged once, PAID, and never refunded or disputed, with the same money on both sides."""
+    row, order = facts.payment, facts.order
+    if row is None or order is None or len(charges) != 1 or facts.refunds or charges[0].disputed:
+        return False
+    [charge] = charges
+    charged = charge.amount, charge.currency.upper(), charge.amount_refunded, charge.payment_intent
+    in_row = row.request.amount_minor, row.request.currency, row.amount_refunded_minor, row.payment_intent_id
+    in_order = order.amount_minor, order.currency, 0, row.payment_intent_id
+    is_paid = (row.state, order.status) == (PaymentState.SUCCEEDED, OrderStatus.PAID)
+    return is_paid and charged == in_row == in_order

@@ -29,6 +29,8 @@ def main(words: Sequence[str]) -> int:
     arguments = parser().parse_args(words)
     try:
         report = COMMANDS[arguments.command].run(connect(arguments.stack), arguments)
+    except KeyboardInterrupt:
+        return 130
     except Exception as error:
         problem = problem_of(error)
         if problem is None:
@@ -54,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _common() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    common.add_argument("--stack", metavar="NAME", help="a deployed stack, or `local` (default: local, if it runs)")
+    common.add_argument("--stack", metavar="NAME", help="a deployed stack (default: the local one, if it runs)")
     common.add_argument("--json", action="store_true", help="one JSON document, for scripts")
     common.add_argument("--yes", action="store_true", help="change it; without it, say what would be changed")
     return common

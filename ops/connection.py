@@ -1,8 +1,7 @@
 """One stack, deployed or local: AWS clients, resources by their logical ids, its Stripe account.
 
     --stack NAME        CloudFormation knows its resources; AWS_PROFILE and AWS_REGION are read, as by the AWS CLI
-    --stack local       .local/stack.json, while `make local` runs; also the default then
-    --stack FILE.json   the stack.json of another local run
+    --stack FILE.json   a local run; the default is .local/stack.json, while `make local` runs
 
 A caller needs cloudformation:DescribeStacks and ListStackResources for every command, and the actions that the command
 itself requests. An error names a missing one.
@@ -23,20 +22,24 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from onecharge.contract.events import ORDER_ID_PATTERN
+from onecharge.contract.refunds import REFUND_ID_PATTERN
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.dynamodb import to_item
-from ops.errors import ExitStatus, Problem
+from onecharge.runtime.dynamodb import expression_values, to_item
+from ops.errors import NO_SUCH_ORDER, ExitStatus, Problem
 
 STACK_JSON = Path(__file__).resolve().parent.parent / ".local" / "stack.json"
 """Where the local stack says where it is."""
 _CONFIG = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard"})
 _BOUNDS = TimeBounds(30)
 """Stripe's timeouts are those of a function with a timeout of so many seconds: a person waits."""
+
+ORDER: Any = {"metavar": "ORDER", "help": "its id, or its PaymentIntent's (pi_…) or refund's (rfd_…, re_…)"}
+"""The argument that Stack.order_id_of reads."""
 
 type Item = Mapping[str, Any]
 """In DynamoDB's JSON."""
@@ -63,6 +66,8 @@ class Stack:
     def command(self) -> str:
         """How a command for this stack begins, as it is typed."""
         return ".venv/bin/python -m ops" + ("" if self.is_local else f" --stack {self.name}")
+
+    # ------------------------------------------------------------ AWS
 
     def client(self, service: Any) -> Any:
         """boto3's client of a service, with the caller's credentials."""
@@ -109,7 +114,15 @@ class Stack:
             lines = [(each["timestamp"] / 1000, each["message"]) for each in page["events"]]
             yield [(at, json.loads(text)) for at, text in lines if text.startswith("{")]
 
-    # ------------------------------------------------------------ what CloudFormation knows
+    def secret(self, logical_id: str) -> str:
+        """The present value of a secret of template.yaml, empty until one is stored. It is never shown."""
+        secrets = self.client("secretsmanager")
+        try:
+            return str(secrets.get_secret_value(SecretId=self.resource(logical_id))["SecretString"]).strip()
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ResourceNotFoundException":
+                raise
+            return ""
 
     def resource(self, logical_id: str) -> str:
         """The physical id of a resource of template.yaml: a table's name, a queue's URL."""
@@ -124,11 +137,6 @@ class Stack:
         """The value of an output of template.yaml."""
         given = self._described.get("Outputs", [])
         return self._named("output", name, {each["OutputKey"]: each["OutputValue"] for each in given})
-
-    @property
-    def api_url(self) -> str:
-        """Where the API is: API_URL names a custom domain, which the stack does not know."""
-        return (os.environ.get("API_URL") or self.output("ApiUrl")).rstrip("/")
 
     def _named(self, kind: str, name: str, found: Mapping[str, str]) -> str:
         if name not in found:
@@ -146,6 +154,16 @@ class Stack:
         found = [each for page in pages for each in page["StackResourceSummaries"]]
         return {each["LogicalResourceId"]: each.get("PhysicalResourceId", "") for each in found}
 
+    @property
+    def shop(self) -> str:
+        """The shop's name in order ids and at Stripe."""
+        return self.output("ShopId")
+
+    @property
+    def api_url(self) -> str:
+        """Where the API is: API_URL names a custom domain, which the stack does not know."""
+        return (os.environ.get("API_URL") or self.output("ApiUrl")).rstrip("/")
+
     # ------------------------------------------------------------ Stripe
 
     @cached_property
@@ -157,55 +175,46 @@ class Stack:
         return stripe_client(key.strip(), api_base=self.parameter("StripeApiBase"), bounds=_BOUNDS)
 
     @property
-    def shop(self) -> str:
-        """The shop's name in order ids and at Stripe."""
-        return self.output("ShopId")
-
-    @property
     def payment_intents(self) -> PaymentIntents:
         """The shop's PaymentIntents, requested as the functions do."""
         return PaymentIntents(self.stripe, self.shop)
 
     def order_id_of(self, given: str) -> str:
-        """The order of an order id, or of a PaymentIntent's."""
+        """The order of an order id, a refund's (rfd_…), or of a PaymentIntent's or a refund's at Stripe."""
         if re.fullmatch(ORDER_ID_PATTERN, given):
             return given
+        if re.fullmatch(REFUND_ID_PATTERN, given):
+            # Refunds are stored by their order: the table is read, which costs a cent for some ten thousand of them.
+            wanted = {"FilterExpression": "refund_id = :id", "ExpressionAttributeValues": expression_values(id=given)}
+            for item in self.scan(self.resource("OrderRefundsTable"), **wanted):
+                return str(item["order_id"]["S"])
+            raise Problem(NO_SUCH_ORDER.replace("order", "refund"), ExitStatus.FOUND)
+        if re.fullmatch(r"re_\w+", given):
+            given = str(self.stripe.v1.refunds.retrieve(given).payment_intent)
         if not re.fullmatch(r"pi_\w+", given):
-            raise Problem(f"{given} is neither an order id (ord_ and 32 hex digits) nor a PaymentIntent's (pi_…)")
+            raise Problem(f"{given} is no id of an order (ord_…), a refund (rfd_… or re_…) or a PaymentIntent (pi_…)")
         shown = self.payment_intents.retrieve(given)
         if shown.intent and shown.intent.order_id:
             return shown.intent.order_id
         why = f"Stripe does not show it: {shown.failure.kind}" if shown.failure else "its metadata names no order"
         raise Problem(f"{given} is no PaymentIntent of this application: {why}", ExitStatus.FOUND)
 
-    def secret(self, logical_id: str) -> str:
-        """The present value of a secret of template.yaml, empty until one is stored. It is never shown."""
-        secrets = self.client("secretsmanager")
-        try:
-            return str(secrets.get_secret_value(SecretId=self.resource(logical_id))["SecretString"]).strip()
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "ResourceNotFoundException":
-                raise
-            return ""
-
 
 def connect(name: str | None) -> Stack:
     """The stack of this name, as --stack; None for the local one, if it runs. Raises Problem if there is none."""
-    if name not in (None, "local") and not str(name).endswith(".json"):
+    if name and not name.endswith(".json"):
         # boto3 itself reads AWS_DEFAULT_REGION alone, unlike AWS's other SDKs and its guides.
         session = boto3.Session(region_name=os.environ.get("AWS_REGION"))
-        return Stack(str(name), session, stripe_key=os.environ.get("STRIPE_SECRET_KEY"))
-    stack_json = Path(name) if name and name != "local" else STACK_JSON
+        return Stack(name, session, stripe_key=os.environ.get("STRIPE_SECRET_KEY"))
     try:
-        given = json.loads(stack_json.read_text())
+        given = json.loads((Path(name) if name else STACK_JSON).read_text())
     except FileNotFoundError:
         raise Problem("--stack NAME is missing: no local stack runs here (`make local` starts one)") from None
     # Nothing on this machine is reached through a proxy. STRIPE_SECRET_KEY is not read: a real key must not reach the
-    # stand-in. The emulator takes any credentials.
-    host = urlsplit(given["aws_endpoint_url"]).hostname
+    # stand-in.
     for variable in ("NO_PROXY", "no_proxy"):
-        os.environ[variable] = ",".join(filter(None, (os.environ.get(variable), host, "127.0.0.1", "localhost")))
-    # They open nothing on AWS.
+        os.environ[variable] = f"{urlsplit(given['aws_endpoint_url']).hostname},127.0.0.1,localhost"
+    # The emulator takes any credentials; these open nothing on AWS.
     emulators: Any = dict.fromkeys(("aws_access_key_id", "aws_secret_access_key"), "test")
     session = boto3.Session(region_name="us-east-1", **emulators)
     return Stack(given["stack_name"], session, endpoint_url=given["aws_endpoint_url"])

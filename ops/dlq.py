@@ -57,23 +57,27 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """List the messages, or redrive them."""
-    is_redrive, rows, unseen = arguments.action == "redrive", list[dict[str, Any]](), list[str]()
+    rows, unseen, is_left, is_dry_run = list[dict[str, Any]](), list[str](), False, not arguments.yes
     for dlq in DLQS:
         with reading(stack, dlq) as (messages, more):
             for each in messages:
-                outcome = {"outcome": _redrive(stack, dlq, each, is_real=arguments.yes)} if is_redrive else {}
-                rows.append(_shown(dlq, each) | outcome)
-        if more:
+                rows.append(_shown(dlq, each))
+                outcome = _LEFT
+                if arguments.action == "redrive":
+                    outcome = _redrive(stack, dlq, each, is_dry_run=is_dry_run)
+                    rows[-1]["outcome"] = f"would be {outcome}" if is_dry_run else outcome
+                is_left |= outcome.startswith(_LEFT)
+        if more:  # Another reader hides them, or the first ten of their FIFO group.
             unseen.append(f"about {more} in {dlq}: try again in 15 minutes")
-    # Another reader hides them, or the first ten of their FIFO group.
     document = {"messages": rows, "not_seen": unseen}
-    is_left = any(each.get("outcome", _LEFT).startswith(_LEFT) for each in rows)
-    return Report(document, is_wrong=is_left or bool(unseen), is_dry_run=is_redrive and not arguments.yes)
+    is_wrong = is_left or bool(unseen)
+    return Report(document, is_wrong, is_dry_run=is_dry_run and arguments.action == "redrive")
 
 
 def _shown(dlq: str, message: Message) -> dict[str, Any]:
     """Why it is there, the order that it names even if the code cannot read it, and its age in the DLQ."""
-    system, attributes, body = message["Attributes"], _texts(message), _body(message)
+    given, body = message.get("MessageAttributes", {}), _body(message)
+    attributes = {name: each.get("StringValue") for name, each in given.items()}
     named = re.search(r"\bord_[0-9a-f]{32}\b", body)
     # A function that cannot read a message says why, and so does SNS; SQS itself says nothing.
     code = attributes.get("ErrorCode")
@@ -84,7 +88,7 @@ def _shown(dlq: str, message: Message) -> dict[str, Any]:
         "reason": attributes.get(DeadLetterAttribute.REASON, moved),
         "event_type": next((each for each in events.EventType if f'"{each}"' in body), None),
         "order_id": named.group() if named else None,
-        "age": duration_of(time.time() - int(system["SentTimestamp"]) / 1000),
+        "age": duration_of(time.time() - int(message["Attributes"]["SentTimestamp"]) / 1000),
     }
 
 
@@ -93,12 +97,6 @@ def _body(message: Message) -> str:
     with suppress(ValueError, LookupError, TypeError, RecursionError):
         return str(json.loads(message["Body"])["Message"])
     return str(message["Body"])
-
-
-def _texts(message: Message) -> dict[str, str]:
-    """The message attributes that are strings."""
-    given = message.get("MessageAttributes", {})
-    return {name: each["StringValue"] for name, each in given.items() if "StringValue" in each}
 
 
 @contextmanager
@@ -122,26 +120,27 @@ def reading(stack: Stack, dlq: str) -> Iterator[tuple[list[Message], int]]:
             stack.sqs.change_message_visibility_batch(QueueUrl=url, Entries=entries)
 
 
-def _redrive(stack: Stack, dlq: str, message: Message, *, is_real: bool) -> str:
-    """Send, then delete; the other order would lose the message. Returns what became of it, and why."""
+def _redrive(stack: Stack, dlq: str, message: Message, *, is_dry_run: bool) -> str:
+    """Send, then delete; the other order would lose the message. Returns what becomes of it, and why."""
+    body = _body(message)
     try:
-        event = _EVENT.validate_json(_body(message))
+        event = _EVENT.validate_json(body)
     except ValidationError:
         return f"{_LEFT}: this version's code cannot read it"
     if DLQS[dlq] not in (None, queue := QUEUES[type(event)]):
         return f"{_LEFT}: its queue does not take such an event"
     outcome = _outcome_of_refund(stack, event) if isinstance(event, RefundRequestedEvent) else _REDRIVEN
-    if is_real and outcome == _REDRIVEN:
-        kept = {name: value for name, value in _texts(message).items() if name not in _ADDED}
-        attributes: Any = {name: {"DataType": "String", "StringValue": value} for name, value in kept.items()}
-        place: dict[str, Any] = {}
-        if (url := stack.resource(queue)).endswith(".fifo"):
+    if is_dry_run or outcome.startswith(_LEFT):
+        return outcome
+    if outcome == _REDRIVEN:
+        url, place = stack.resource(queue), dict[str, Any]()
+        if url.endswith(".fifo"):
             # With its previous deduplication id, SQS would drop what is sent back for the second time in five minutes.
             group = message["Attributes"].get("MessageGroupId", message["MessageId"])
             place = {"MessageGroupId": group, "MessageDeduplicationId": f"redrive-{message['MessageId']}"}
-        stack.sqs.send_message(QueueUrl=url, MessageBody=_body(message), MessageAttributes=attributes, **place)
-    if is_real and not outcome.startswith(_LEFT):
-        stack.sqs.delete_message(QueueUrl=stack.resource(dlq), ReceiptHandle=message["ReceiptHandle"])
+        kept = {name: each for name, each in message.get("MessageAttributes", {}).items() if name not in _ADDED}
+        stack.sqs.send_message(QueueUrl=url, MessageBody=body, MessageAttributes=kept, **place)
+    stack.sqs.delete_message(QueueUrl=stack.resource(dlq), ReceiptHandle=message["ReceiptHandle"])
     return outcome
 
 

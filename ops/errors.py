@@ -9,16 +9,15 @@ from onecharge.payments.stripe_responses import classify
 from onecharge.runtime.checkpoints import ConcurrentRun
 from onecharge.runtime.dynamodb import ReadsThrottled
 
+NO_SUCH_ORDER = "this stack has no such order: check the id, --stack, AWS_PROFILE and AWS_REGION"
+
 
 class ExitStatus(IntEnum):
-    """What a script learns from a command."""
+    """What a script learns from a command; command_line.py says when."""
 
     OK = 0
-    """Nothing is wrong, or the change is done."""
     FOUND = 1
-    """Something is wrong, or the change is not done: a dry run, or a refusal."""
     USAGE = 2
-    """The command could not run: arguments, credentials, permissions, an unreachable service."""
 
 
 class Problem(Exception):

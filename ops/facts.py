@@ -31,6 +31,9 @@ _DAY_SECONDS = 26 * 3600
 _ONCE: Any = {"max_network_retries": 0}
 """A person runs the command again. With the SDK's retry, a Stripe that did not answer took 18 seconds to give up."""
 
+type Line = tuple[float, Mapping[str, Any]]
+"""A line of the functions' log: when, and its fields."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class IntentFacts:
@@ -49,15 +52,6 @@ class IntentFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StripeFacts:
-    """What Stripe shows of the order; why it does not, in `failure`."""
-
-    intents: Sequence[IntentFacts] = ()
-    failure: Failure | None = None
-    was_asked: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
 class Facts:
     """All that is known about one order."""
 
@@ -73,11 +67,15 @@ class Facts:
     payment: Payment | None = None
     stripe_message: str | None = None
     """What Stripe said when the last delivery ended without an outcome."""
-    stripe: StripeFacts = StripeFacts()
+    intents: Sequence[IntentFacts] = ()
+    """The order's PaymentIntents at Stripe, the oldest first."""
+    has_answered: bool = True
+    """Whether Stripe was asked, and has answered."""
+    failure: Failure | None = None
+    """Why Stripe does not show them."""
     refunds: Sequence[StoredRefund] = ()
     """The order service's."""
-    lines: Sequence[tuple[float, Mapping[str, Any]]] = ()
-    """The functions' log: when, and its fields."""
+    lines: Sequence[Line] = ()
     omitted: Sequence[str] = ()
     """What was not read to its end."""
 
@@ -85,7 +83,7 @@ class Facts:
     def own(self) -> IntentFacts | None:
         """The PaymentIntent that the row names, if Stripe shows it."""
         named = self.payment.payment_intent_id if self.payment else None
-        return next((each for each in self.stripe.intents if each.intent.payment_intent_id == named), None)
+        return next((each for each in self.intents if each.intent.payment_intent_id == named), None)
 
 
 def gather(
@@ -108,17 +106,11 @@ def gather(
         _ = order and order.current_attempt
     except ValidationError as invalid:
         order, order_error = None, reason_of(invalid)
-    payment, omitted, shown = payment_of(row) if row else None, list[str](), StripeFacts(was_asked=False)
+    payment, omitted = payment_of(row) if row else None, list[str]()
     began = [payment.request.placed_at, payment.released_at or 0] if payment else []
     began += [int(datetime.fromisoformat(order.placed_at).timestamp())] if order else []
     since = min(filter(None, began), default=now - _DAY_SECONDS)
-    if asks_stripe:
-        known = {payment.payment_intent_id} - {None} if payment else set()
-        known |= set(intent_ids or ())
-        created = {"gte": since - MARGIN_SECONDS, "lt": max([since, *began]) + _DAY_SECONDS}
-        looks = intent_ids is None or not known
-        shown = _stripe_facts(stack.stripe, order_id, known, created if looks else None, omitted)
-    return Facts(
+    facts = Facts(
         order_id=order_id,
         now=now,
         shop=stack.shop,
@@ -128,43 +120,42 @@ def gather(
         order_error=order_error,
         payment=payment,
         stripe_message=row["stripe_message"]["S"] if row and "stripe_message" in row else None,
-        stripe=shown,
+        has_answered=False,
         refunds=stack.refunds.of_order(order_id),
         lines=_log(stack, order_id, since - 60, omitted) if reads_log else (),
         omitted=omitted,
     )
+    if not asks_stripe:
+        return facts
+    known = {each for each in (payment and payment.payment_intent_id, *(intent_ids or ())) if each}
+    try:
+        if intent_ids is None or not known:
+            created = {"gte": since - MARGIN_SECONDS, "lt": max([since, *began]) + _DAY_SECONDS}
+            known |= _listed(stack.stripe, order_id, created, omitted)
+        found = filter(None, [_intent_facts(stack.stripe, each) for each in known])
+        return replace(facts, has_answered=True, intents=sorted(found, key=lambda each: each.intent.created))
+    except stripe.StripeError as error:
+        return replace(facts, failure=classify(error))
 
 
-def _log(stack: Stack, order_id: str, since: float, omitted: list[str]) -> list[tuple[float, Mapping[str, Any]]]:
+def _log(stack: Stack, order_id: str, since: float, omitted: list[str]) -> list[Line]:
     """The order's lines since then. CloudWatch reads a log page by page, also those that hold none of them."""
-    lines, ends_at = list[tuple[float, Mapping[str, Any]]](), time.monotonic() + LOG_SECONDS
+    lines, ends_at = list[Line](), time.monotonic() + LOG_SECONDS
     for page in stack.log(f'{{ $.order_id = "{order_id}" }}', since):
         if time.monotonic() > ends_at:
             omitted.append("the log was not read to its end: CloudWatch Logs Insights finds later lines by order_id")
             break
         lines += [(at, fields) for at, fields in page if fields.get("order_id") == order_id]
-    return lines
+    return sorted(lines, key=lambda line: line[0])
 
 
-# ---------------------------------------------------------------- Stripe
-
-
-def _stripe_facts(
-    client: stripe.StripeClient, order_id: str, known: set[Any], created: Any, omitted: list[str]
-) -> StripeFacts:
-    """The PaymentIntents that are known, and those created then that name the order: `release` reads all."""
-    try:
-        found = {each: _intent_facts(client, each) for each in known}
-        if created:
-            given: Any = {"created": created, "limit": 100, "expand": ["data.latest_charge"]}
-            listed = list(islice(client.v1.payment_intents.list(given, _ONCE).auto_paging_iter(), LISTED_MAX + 1))
-            if len(listed) > LISTED_MAX:
-                omitted.append("Stripe has more PaymentIntents of the order's first day than were read")
-            named = {each.id for each in listed if order_id in orders_named_by(each)}
-            found |= {each: _intent_facts(client, each) for each in named - known}
-    except stripe.StripeError as error:
-        return StripeFacts(failure=classify(error))
-    return StripeFacts(intents=sorted(filter(None, found.values()), key=lambda each: each.intent.created))
+def _listed(client: stripe.StripeClient, order_id: str, created: Any, omitted: list[str]) -> set[str]:
+    """The PaymentIntents of this time that name the order: `release` reads all."""
+    given: Any = {"created": created, "limit": 100, "expand": ["data.latest_charge"]}
+    listed = list(islice(client.v1.payment_intents.list(given, _ONCE).auto_paging_iter(), LISTED_MAX + 1))
+    if len(listed) > LISTED_MAX:
+        omitted.append("Stripe has more PaymentIntents of the order's first day than were read")
+    return {each.id for each in listed if order_id in orders_named_by(each)}
 
 
 def _intent_facts(client: stripe.StripeClient, payment_intent_id: str) -> IntentFacts | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
+from typing import Any
 
 from onecharge.contract.events import PAYMENT_EVENT_TYPES
 from onecharge.contract.money import as_money
@@ -21,9 +22,13 @@ from onecharge.payments.payment_intents import read_refund
 from onecharge.payments.refund_rules import StripeRefund
 from onecharge.payments.refund_rules import own as own_refund
 from onecharge.payments.rows import UNPAID, Payment
-from onecharge.payments.stripe_responses import Deferred
+from onecharge.payments.stripe_responses import Deferred, ResponseKind
 from onecharge.payments.sync_rules import find_difference
+from ops.errors import NO_SUCH_ORDER
 from ops.facts import Facts
+from ops.output import time_of
+
+_RESTORE = "if a table was put back: docs/runbook.md#restore-a-table"
 
 
 class Severity(Enum):
@@ -41,27 +46,33 @@ class Finding:
     severity: Severity
     says: str
     next: str | None = None
-    """What happens by itself, and by when in epoch seconds."""
-    until: int | None = None
+    """What happens by itself."""
     fix: str | None = None
     """The command to type, or what a person does."""
 
+    def as_document(self) -> dict[str, Any]:
+        return {"severity": self.severity.name, "says": self.says, "next": self.next, "fix": self.fix}
 
-def waits(says: str, then: str, until: int | None = None) -> Finding:
-    return Finding(Severity.WAITS, says, then, until)
+
+def fine(says: str) -> Finding:
+    return Finding(Severity.FINE, says)
+
+
+def waits(says: str, then: str, until: float | None = None) -> Finding:
+    return Finding(Severity.WAITS, says, f"{then}, by {time_of(until)}" if until else then)
 
 
 def broken(says: str, fix: str, then: str | None = None) -> Finding:
-    return Finding(Severity.BROKEN, says, then, fix=fix)
+    return Finding(Severity.BROKEN, says, then, fix)
 
 
 def find(facts: Facts) -> list[Finding]:
     """What a person has to do first, then what happens by itself."""
-    found = [each for rule in (_obstacles, _row, _order, _refunds) for each in rule(facts)]
+    found = [each for rule in (_obstacles, _row, _disputes, _order, _refunds) for each in rule(facts)]
     if all(each.severity is Severity.FINE for each in found) and facts.order:
         declined = facts.order.status is OrderStatus.PAYMENT_DECLINED
         more = "another card can be tried" if declined else "nothing is left to do"
-        found.insert(0, Finding(Severity.FINE, f"the order is {facts.order.status}: {more}"))
+        found.insert(0, fine(f"the order is {facts.order.status}: {more}"))
     return sorted(found, key=lambda finding: -finding.severity.value)
 
 
@@ -69,11 +80,11 @@ def _obstacles(facts: Facts) -> Iterator[Finding]:
     if facts.order_error is not None:
         says = f"the order's item breaks its schema, so that it is not published: {facts.order_error}"
         yield broken(says, "correct the item: republish publishes it once it is valid")
-    elif facts.order is None and (facts.payment or facts.stripe.intents):
+    elif facts.order is None and (facts.payment or facts.intents):
         yield broken("there is a payment, and no order", "restore the Orders table: docs/runbook.md#restore-a-table")
     elif facts.order is None:
-        yield broken("neither the tables nor Stripe know this order", "check the id, --stack and AWS_REGION")
-    if failure := facts.stripe.failure:
+        yield broken("neither the tables nor Stripe know this order", NO_SUCH_ORDER)
+    if failure := facts.failure:
         says = f"Stripe does not show it: {failure.kind}" + (f": {failure.message}" if failure.message else "")
         then, fix = "whatever waits is tried again", "store the right key in the stack's Stripe secret"
         yield broken(says, fix, then) if failure.alarm else waits(says, then)
@@ -86,24 +97,23 @@ def _row(facts: Facts) -> Iterator[Finding]:
     row, order = facts.payment, facts.order
     if order and order.status in WAITING and (row is None or row.attempt < order.attempt):
         yield _republished(facts, f"no worker has taken attempt {order.attempt} yet")
-    differences = list(filter(None, (_difference(facts, each.intent) for each in facts.stripe.intents)))
+    differences = list(filter(None, (_difference(facts, each.intent) for each in facts.intents)))
     yield from differences
+    held = row is not None and is_held(row, facts.now)
     is_paid = order is not None and order.status is OrderStatus.PAID
-    is_unpaid = row is None or (row.state is not PaymentState.SUCCEEDED and not is_held(row, facts.now))
-    if is_paid and is_unpaid and not differences:
+    if is_paid and not (held or differences) and (row is None or row.state is not PaymentState.SUCCEEDED):
         says = f"the order is PAID, and its payment is {row.state if row else 'lost'}"
         yield broken(says, "look at what happened; if a table lost rows: docs/runbook.md#restore-a-table")
     if row is None:
         return
-    own, is_asked = facts.own, facts.stripe.was_asked and not facts.stripe.failure
-    if is_held(row, facts.now):
+    if held:
         why = row.held_because or "it is too old to create its PaymentIntent: Stripe may have forgotten its key"
         yield broken(f"held: {why}", f"{facts.ops} release {facts.order_id} --yes")
-    elif row.payment_intent_id and is_asked and own is None:
+    elif row.payment_intent_id and facts.has_answered and facts.own is None:
         forget = f"{facts.ops} release {facts.order_id} --forget --yes"
         says = f"this Stripe account does not have the row's {row.payment_intent_id}"
         yield broken(says, f"store the right key; if a wrong one made it: {forget}")
-    elif own and row.state is PaymentState.SUCCEEDED and not own.intent.is_of(facts.shop, row.request):
+    elif facts.own and row.state is PaymentState.SUCCEEDED and not facts.own.intent.is_of(facts.shop, row.request):
         says = f"{row.payment_intent_id}: shop, order, customer, amount or currency are not the row's"
         yield broken(says, "find out who changed it, here or at Stripe: docs/runbook.md#moneydiffers")
     elif differences or is_paid:
@@ -131,7 +141,14 @@ def _difference(facts: Facts, intent: StripeIntent) -> Finding | None:
         return waits(says, "the webhook writes it, or reconcile within 40 minutes")
     if row and row.payment_intent_id is None and row.state in UNPAID:
         return broken(says, f"{facts.ops} release {facts.order_id} --yes")
-    return broken(says, "find out who charged it; refund what is too much at Stripe (Dashboard, Payments)")
+    return broken(says, f"find out who charged it; {_give_back(intent)}")
+
+
+def _give_back(charge: StripeIntent) -> str:
+    """What a person does about money that is too much. By a dispute the customer has it, or it is decided there."""
+    if charge.dispute and not charge.dispute.took_nothing:
+        return "refund nothing: its dispute takes the money"
+    return "refund what is too much at Stripe (Dashboard, Payments)"
 
 
 def _unfinished(facts: Facts, row: Payment) -> Finding:
@@ -163,7 +180,7 @@ def _late(says: str, then: str, age: float) -> Finding:
     return waits(says, then)
 
 
-# ---------------------------------------------------------------- the order, and its refunds
+# ---------------------------------------------------------------- the order, and its disputes
 
 
 def _charge(facts: Facts) -> StripeIntent | None:
@@ -176,24 +193,51 @@ def _charge(facts: Facts) -> StripeIntent | None:
     return replace(known, amount_refunded_minor=row.amount_refunded_minor)
 
 
+def _disputes(facts: Facts) -> Iterator[Finding]:
+    """Who responds to a dispute, and until when. While it takes the money, nobody pays a second time."""
+    others = [each.intent for each in facts.intents if each is not facts.own]
+    for charge in filter(None, [_charge(facts), *others]):
+        dispute = charge.dispute
+        if dispute is None or (dispute.took_nothing and not dispute.needs_response):
+            continue
+        says = f"the charge is disputed: {dispute.dispute_id} is {dispute.status}"
+        if charge.amount_refunded_minor:
+            says += f", and {as_money(charge.amount_refunded_minor, charge.currency)} of it is refunded"
+        if dispute.needs_response:
+            until = _due_by(facts, dispute.dispute_id)
+            evidence = ", with the refund as evidence" if charge.amount_refunded_minor else ""
+            yield broken(
+                says, f"respond at Stripe (Dashboard, Disputes){evidence}, {until}; pay nothing back meanwhile"
+            )
+        else:
+            yield fine(f"{says}: the customer has the money by it, or it is decided there: pay nothing")
+
+
+def _due_by(facts: Facts, dispute_id: str) -> str:
+    disputes = {each.id: each for intent in facts.intents for each in intent.disputes}
+    details = getattr(disputes.get(dispute_id), "evidence_details", None)
+    due_by = getattr(details, "due_by", None)
+    return f"by {time_of(due_by)}" if due_by else "by the date that is shown there"
+
+
 def _order(facts: Facts) -> Iterator[Finding]:
     """The order should have the outcome that the row has: as update_order moves it."""
     order, row, charge = facts.order, facts.payment, _charge(facts)
-    if charge and charge.dispute and charge.dispute.needs_response:
-        fix = "respond at Stripe (Dashboard, Disputes), and pay nothing back meanwhile"
-        yield broken(f"the charge is disputed: {charge.dispute.dispute_id} is {charge.dispute.status}", fix)
     if order is None or row is None or charge is None:
         return
     event_type = PAYMENT_EVENT_TYPES.get(row.state)
     if order.money_differs_from(row.request) and order.status is not OrderStatus.CANCELED:
         money = as_money(row.request.amount_minor, row.request.currency)
         says = f"the order was lost or put back, and priced again: its payment is {money}, {row.state}"
-        yield broken(says, "let its customer cancel it, or refund it at Stripe if it is paid")
+        yield broken(says, "let its customer cancel it" if row.state in UNPAID else _give_back(charge))
     elif order.status is OrderStatus.CANCELED and row.state is PaymentState.SUCCEEDED:
         if not charge.is_returned:
-            yield broken("the order is CANCELED, and was charged", "refund it at Stripe (Dashboard, Payments)")
+            yield broken("the order is CANCELED, and was charged", _give_back(charge))
     elif event_type and OUTCOMES[event_type].applies(order, row.attempt):
         yield _republished(facts, f"the row is {row.state}, and the order does not have it yet")
+
+
+# ---------------------------------------------------------------- refunds
 
 
 def _refunds(facts: Facts) -> Iterator[Finding]:
@@ -207,23 +251,32 @@ def _refunds(facts: Facts) -> Iterator[Finding]:
 
 def _refund(facts: Facts, refund: StoredRefund, listed: list[StripeRefund]) -> Iterator[Finding]:
     name = f"{refund.refund_id} of {as_money(refund.amount_minor, refund.currency)}"
-    made = own_refund(refund.refund_id, listed)
+    made, why = own_refund(refund.refund_id, listed), _why_not_finished(facts, refund)
+    never = "it follows by itself: never pay it in another way, or it is paid twice"
+    is_pending, top_up = refund.status is RefundState.PENDING, f"top it up (Dashboard, Balances): {never}"
     if facts.own and (shown := _why_refund_differs(refund, made, listed)):
         yield broken(f"{name} is {refund.status}, and Stripe has {shown}", f"pay nothing meanwhile; {_RESTORE}")
-    elif refund.status is RefundState.PENDING:
-        then = "it follows by itself: never pay it in another way, or it is paid twice"
+    elif is_pending and made is None and why == ResponseKind.BALANCE_TOO_LOW:
+        yield broken(f"Stripe refuses {name} for now: {why}", top_up)
+    elif is_pending:
         what = f"Stripe shows it as {made.status}" if made else "it waits for the payment service"
-        yield _late(f"{name}: {what}", then, facts.now - _epoch(refund.requested_at))
+        what += f" ({why})" if why and not made else ""
+        yield _late(f"{name}: {what}", never, facts.now - _epoch(refund.requested_at))
     elif refund.status is RefundState.FAILED or (made and made.has_failed):
         code = (made.failure_code if made else None) or refund.failure_code
         says = f"{name} {'failed at' if made or refund.stripe_refund_id else 'was refused by'} Stripe: {code}"
-        if why := _why_not_again(facts, refund, str(code)):
-            yield Finding(Severity.FINE, f"{says}; {why}")
+        if settled := _why_not_again(facts, refund, str(code)):
+            yield fine(f"{says}; {settled}")
         else:
             yield broken(says, "before you pay anything, read docs/runbook.md#refundfailed")
     elif made and made.pending_reason == "insufficient_funds":
-        fix = "top it up (Dashboard, Balances): it follows by itself, so never pay it in another way"
-        yield broken(f"Stripe holds {name}: our balance is too low", fix)
+        yield broken(f"Stripe holds {name}: our balance is too low", top_up)
+
+
+def _why_not_finished(facts: Facts, refund: StoredRefund) -> str | None:
+    """What the log says of the refund's last delivery: no table has it."""
+    of_it = [each for _, each in facts.lines if each.get("refund_id") == refund.refund_id and each.get("why")]
+    return str(of_it[-1]["why"]) if of_it else None
 
 
 def _why_refund_differs(refund: StoredRefund, made: StripeRefund | None, listed: list[StripeRefund]) -> str | None:
@@ -236,9 +289,6 @@ def _why_refund_differs(refund: StoredRefund, made: StripeRefund | None, listed:
     if is_as_told and not (is_made and refund.status is RefundState.FAILED):
         return None
     return ", ".join(f"{each.stripe_refund_id} of {as_money(each.amount_minor, each.currency)}" for each in listed)
-
-
-_RESTORE = "if a table was put back: docs/runbook.md#restore-a-table"
 
 
 _FAILED_BY_DISPUTE = "charge_for_pending_refund_disputed"

@@ -12,7 +12,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from heapq import nlargest
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore
@@ -47,13 +47,13 @@ def orders_named_by(made: Any) -> set[str]:
     return set(re.findall(r"\bord_[0-9a-f]{32}\b", " ".join(texts)))
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """What a complete look has shown."""
 
     began_at: int
     """By Stripe's clock, before the first page was read; epoch seconds."""
     by_order: Mapping[str, list[StripeIntent]]
+    """The oldest first."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Look:
         return cls(stack.payments, stack.orders, stack.payment_intents, is_dry_run, has_looked, stack.command)
 
     def look(self, rows: Iterable[Payment]) -> Seen:
-        """Read all PaymentIntents since the earliest of these orders, in one pass. A search lags, the list does not."""
+        """Read all PaymentIntents since the earliest of these orders, in one pass."""
         wanted = {row.request.order_id: self._placed_at(row) for row in rows}
         return self.look_since(min(wanted.values()), wanted) if wanted else Seen(self.stripe_now(), {})
 

@@ -1,7 +1,7 @@
-"""What a command has found, as tables for a person or as one JSON document for a script.
+"""Prints a report: tables for a person, or one JSON document for a script.
 
-Nothing leaves without passing `redacted`: API keys, signing secrets and client secrets are never printed, whatever a
-row or an error message of Stripe's holds.
+Everything passes `redacted`: API keys, signing secrets and client secrets are never printed, whatever a row or an error
+message of Stripe's holds.
 """
 
 import json
@@ -74,11 +74,11 @@ def redacted(text: str) -> str:
 
 def redacted_values(value: Any) -> Any:
     """The same for a document, its names too."""
-    if isinstance(value, str):
-        return redacted(value)
     if isinstance(value, Mapping):
         return {redacted(str(name)): redacted_values(each) for name, each in value.items()}
-    return [redacted_values(each) for each in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [redacted_values(each) for each in value]
+    return redacted(value) if isinstance(value, str) else value
 
 
 def time_of(seconds: float) -> str:

@@ -9,17 +9,17 @@ With --alarms it lists the orders that alarms were about instead, from the log o
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from onecharge.orders.waiting import WaitingIndex
 from ops.connection import Stack
-from ops.explain import described
 from ops.facts import gather
 from ops.findings import Severity, find
 from ops.look import unfinished
 from ops.output import Report, duration_of, time_of
 
-_ALARMS_SECONDS = 24 * 3600
+_ALARMS_SECONDS, _REFUNDS_SECONDS = 24 * 3600, 3 * 3600
 _SHOWN_MAX = 100
 
 
@@ -34,17 +34,21 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         return _alarmed(stack, now - _ALARMS_SECONDS)
     found = set(_waiting(stack, until=now + 1))  # With what was placed within this second.
     orders = {order_id for _, order_id, what in found if what.startswith("order")}
-    rows = [
-        (each.claimed_at, each.request.order_id, f"payment {each.state}")
-        for each in unfinished(stack.payments, now + 1)
-    ]
-    found |= {each for each in rows if each[1] not in orders}  # A payment's reason is its order's, if that waits.
-    documents = list[dict[str, Any]]()
+    rows = unfinished(stack.payments, now + 1)
+    # A payment's reason is its order's, if that waits.
+    found |= {
+        (row.claimed_at, id_, f"payment {row.state}") for row in rows if (id_ := row.request.order_id) not in orders
+    }
+    lines, documents = [], list[dict[str, Any]]()
+    if any(what.startswith("refund") for *_, what in found):  # No table says why a refund is not finished.
+        lines = [
+            line for page in stack.log("{ $.refund_id = * && $.why = * }", now - _REFUNDS_SECONDS) for line in page
+        ]
     for since, order_id, what in sorted(found)[:_SHOWN_MAX]:
-        first = find(gather(stack, order_id, asks_stripe=False))[0]
-        documents.append(
-            {"order_id": order_id, "what": what, "waits_for": duration_of(now - since), **described(first)}
-        )
+        of_it = [line for line in lines if line[1].get("order_id") == order_id]
+        first = find(replace(gather(stack, order_id, asks_stripe=False), lines=of_it))[0]
+        waits_for = duration_of(now - since)
+        documents.append({"order_id": order_id, "what": what, "waits_for": waits_for, **first.as_document()})
     is_broken = any(each["severity"] == Severity.BROKEN.name for each in documents)
     return Report({"total": len(found), "pending": documents}, is_wrong=is_broken)
 
@@ -71,5 +75,5 @@ def _alarmed(stack: Stack, since: float) -> Report:
         times = found.pop(key)["times"] + 1 if key in found else 1
         why = next((f": {line[name]}" for name in ("why", "error") if line.get(name)), "")
         found[key] = {"at": time_of(at), "cause": line["cause"], "order_id": about, "times": times}
-        found[key]["says"] = f"{line['message']}{why}"
+        found[key] |= {"says": f"{line['message']}{why}", "next": f"{stack.command} explain {about}" if about else None}
     return Report({"total": len(found), "alarms": [*reversed(found.values())]}, is_wrong=bool(found))

@@ -5,12 +5,13 @@ from contextlib import suppress
 from typing import Any
 
 from onecharge.runtime.dynamodb import to_item
-from ops.connection import Stack
+from ops.connection import ORDER, Stack
+from ops.errors import NO_SUCH_ORDER, ExitStatus, Problem
 from ops.output import Report
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("order", metavar="ORDER", help="the order's id, or its PaymentIntent's")
+    parser.add_argument("order", **ORDER)
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
@@ -18,9 +19,11 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     order_id = stack.order_id_of(arguments.order)
     # Of OrderRefunds only inserts are published: republish sends refund requests again, and their worker the outcomes.
     found = [name for name in ("OrdersTable", "PaymentsTable") if stack.item(name, order_id=order_id)]
+    if not found:
+        raise Problem(NO_SUCH_ORDER, ExitStatus.FOUND)
     for name in found if arguments.yes else ():
         touch(stack.dynamodb, stack.resource(name), order_id)
-    return Report({"order_id": order_id, "published_from": found}, is_wrong=not found, is_dry_run=not arguments.yes)
+    return Report({"order_id": order_id, "published_from": found}, is_dry_run=not arguments.yes)
 
 
 def touch(client: Any, table: str, order_id: str) -> None:

@@ -22,8 +22,8 @@ from onecharge.payments.charge_rows import final_changes
 from onecharge.payments.charge_rules import CREATE_SECONDS, Finalize, StripeIntent, is_held, reason_of_cancellation
 from onecharge.payments.rows import OTHER_PARAMETERS, Payment
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
-from ops.connection import Stack
-from ops.errors import Problem
+from ops.connection import ORDER, Stack
+from ops.errors import NO_SUCH_ORDER, ExitStatus, Problem
 from ops.look import Look, Seen, unfinished
 from ops.output import Report, time_of
 from ops.publish import touch
@@ -34,7 +34,7 @@ ALL_SECONDS = 7 * 24 * 3600
 
 def add_arguments(parser: ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("order", nargs="?", metavar="ORDER", help="the order's id, or its PaymentIntent's")
+    which.add_argument("order", nargs="?", **ORDER)
     which.add_argument("--all", action="store_true", help="every order that is held, up to a week old")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--of", metavar="PI", help="which of several PaymentIntents that succeeded pays the order")
@@ -156,6 +156,8 @@ class Release(Look):
         """The row of this order."""
         if row := self.payments.read(order_id):
             return row
+        if self.orders.find(order_id) is None:
+            raise Problem(NO_SUCH_ORDER, ExitStatus.FOUND)
         raise Problem(f"{order_id} has no payment: its message makes one: `{self.ops} publish {order_id} --yes`")
 
     def release(self, row: Payment, seen: Seen, *, of: str | None = None) -> str:
@@ -171,9 +173,13 @@ class Release(Look):
         if found.store:
             return self.store(row, found, order, now)
         changes = changes_without(row, order, now, has_looked=self.has_looked)
-        end = changes.get("state")
-        what = f"end it as {end}, as its order" if end else "let the worker create a PaymentIntent"
-        return self._write(row, changes, now, f"{what}: Stripe has none")
+        if end := changes.get("state"):
+            return self._write(row, changes, now, f"end it as {end}, as its order: Stripe has none")
+        is_canceled = row.cancel_requested_at or (order and order.status is OrderStatus.CANCELING)
+        what = (
+            "cancel the order, by a PaymentIntent that it never confirms" if is_canceled else "create a PaymentIntent"
+        )
+        return self._write(row, changes, now, f"let the worker {what}: Stripe has none")
 
     def store(self, row: Payment, found: Decision, order: StoredOrder | None, now: int) -> str:
         """Cancel what is one too many, and write the order's PaymentIntent to the row. Raises Blocked."""

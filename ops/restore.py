@@ -58,7 +58,7 @@ EVENT_LATE_SECONDS = 25 * 3600
 an alarm, and clocks differ by less than an hour. What was applied after the restored point in time is lost."""
 _PAGE, _THREADS = 100, 16
 
-MISSING, COPIED, SAME, DIFFERENT, EXPIRED = "missing", "copied", "already_there", "different_left_as_it_is", "expired"
+MISSING, COPIED, EXISTS, EXPIRED = "missing", "copied", "left_as_it_is", "expired"
 CHANGED = "it changed meanwhile: run this again"
 
 
@@ -89,38 +89,34 @@ def run(stack: Stack, arguments: Namespace) -> Report:
 
 
 def _copy_table(stack: Stack, logical_id: str, source: str, *, is_dry_run: bool) -> Report:
-    """Copy what the table lacks, and count the result of each row. Raises Problem if the tables do not match."""
-    target = stack.resource(logical_id)
-    table, restored = (stack.dynamodb.describe_table(TableName=name)["Table"] for name in (target, source))
-    attributes, others = ({each["AttributeName"] for each in of["AttributeDefinitions"]} for of in (table, restored))
-    if attributes != others or source == target:
+    """Copy what the table lacks, and count what became of the rows. Raises Problem if the tables do not match."""
+    target, describe = stack.resource(logical_id), stack.dynamodb.describe_table
+    ours, theirs = (describe(TableName=name)["Table"]["AttributeDefinitions"] for name in (target, source))
+    by_name = partial(sorted, key=lambda each: each["AttributeName"])
+    if by_name(ours) != by_name(theirs) or source == target:
         # Orders and Payments have the same key, and other indexes.
         raise Problem(f"{source} has other keys or indexes than {target}, or is it: name the one restored from it")
-    key = [each["AttributeName"] for each in table["KeySchema"]]
-    counts, different, threads = Counter[str](), list[str](), Threads(_THREADS)
+    counts, threads = Counter[str](), Threads(_THREADS)
     for items in batched(stack.scan(source), _PAGE, strict=False):
-        for item, result in zip(items, threads(partial(_copy, stack, target, key, is_dry_run), items), strict=True):
-            counts[result] += 1
-            different += [" ".join(item[name]["S"] for name in key)] if result == DIFFERENT else []
-    document = {"table": logical_id, **counts, DIFFERENT: different}
-    return Report(document, is_dry_run=is_dry_run and bool(counts[MISSING]))
+        counts.update(threads(partial(_copy, stack, target, is_dry_run), items))
+    return Report({"table": logical_id, **counts}, is_dry_run=is_dry_run and bool(counts[MISSING]))
 
 
-def _copy(stack: Stack, target: str, key: Sequence[str], is_dry_run: bool, item: Item) -> str:
+def _copy(stack: Stack, target: str, is_dry_run: bool, item: Item) -> str:
     """Copy the item to the target if that lacks it; returns what was done."""
     if "expires_at" in item and int(item["expires_at"]["N"]) <= time.time():
         return EXPIRED  # DynamoDB would delete it again.
+    if is_dry_run:
+        key = {name: item[name] for name in ("order_id", "refund_id") if name in item}
+        return EXISTS if "Item" in stack.dynamodb.get_item(TableName=target, Key=key) else MISSING
     # A later release may have let the order's PaymentIntent be created, under keys of its own. A worker that believed
     # the earlier release would create a second one. Without `released_at` the row is held, and released after a look.
-    item = {name: value for name, value in item.items() if name != "released_at"}
-    if not is_dry_run:
-        lacks_it = f"attribute_not_exists({key[0]})"
-        with suppress(stack.dynamodb.exceptions.ConditionalCheckFailedException):
-            stack.dynamodb.put_item(TableName=target, Item=item, ConditionExpression=lacks_it)
-            return COPIED
-    key_of_item = {name: item[name] for name in key}
-    existing = stack.dynamodb.get_item(TableName=target, Key=key_of_item, ConsistentRead=True).get("Item")
-    return MISSING if existing is None else SAME if existing == item else DIFFERENT
+    copied, lacks_it = {**item}, "attribute_not_exists(order_id)"
+    copied.pop("released_at", None)
+    with suppress(stack.dynamodb.exceptions.ConditionalCheckFailedException):
+        stack.dynamodb.put_item(TableName=target, Item=copied, ConditionExpression=lacks_it)
+        return COPIED
+    return EXISTS
 
 
 # ---------------------------------------------------------------- rows
@@ -217,43 +213,43 @@ class Mending:
 
     def orders(self, parallel: Parallel = one_after_another) -> Iterator[Found]:
         """Emit what an order has not seen of its payment, and count its pending refunds. Raises ReadsThrottled."""
-        client: Any = self.tools.payments.client  # boto3's types lack Limit for paginate.
-        pages = client.get_paginator("scan").paginate(
-            TableName=self.tools.payments.table, Limit=_PAGE, ConsistentRead=True
-        )
-        for page in pages:
+        payments = self.tools.payments
+        scan: Any = payments.client.get_paginator("scan").paginate  # boto3's types lack Limit.
+        for page in scan(TableName=payments.table, Limit=_PAGE, ConsistentRead=True):
             rows = list(map(payment_of, page["Items"]))
             keys = [{"order_id": row.request.order_id} for row in rows]
-            orders = {item["order_id"]["S"]: item for item in read_items(client, self.release.orders.table, keys)}
-            yield from chain(*parallel(partial(self._order, orders), rows))
+            items = read_items(payments.client, self.release.orders.table, keys)
+            orders = {item["order_id"]["S"]: item for item in items}
+            yield from chain(*parallel(lambda row, of=orders: list(self._order(row, of)), rows))  # type: ignore[misc]
 
-    def _order(self, orders: Mapping[str, Item], row: Payment) -> list[Found]:
-        if (item := orders.get(row.request.order_id)) is None:
-            return [Found(row.request.order_id, "its order is lost", is_left=True)]
-        seen, found = from_item(item).get("payment_revision", 0), list[str]()
+    def _order(self, row: Payment, orders: Mapping[str, Item]) -> Iterator[Found]:
+        order_id = row.request.order_id
+        if (item := orders.get(order_id)) is None:
+            yield Found(order_id, "its order is lost", is_left=True)
+            return
+        seen = from_item(item).get("payment_revision", 0)
         if row.payment_intent_id and row.revision < seen and not self.is_dry_run:
             # It was put back, and its total with it: emitted, that would replace the order's.
-            row = sync_row(row.request.order_id, row.payment_intent_id, self.tools) or row
+            row = sync_row(order_id, row.payment_intent_id, self.tools) or row
         if row.state is not PaymentState.PENDING and row.revision != seen:
             # Above what the order has seen, also if another clock was ahead of this one.
             at = max(self.tools.now(), seen + 1)
             is_done = self.is_dry_run or self.tools.payments.write_if_unchanged(row, {"last_emitted_at": at}, now=at)
-            found.append("its payment is emitted again" if is_done else CHANGED)
+            yield Found(order_id, "its payment is emitted again") if is_done else Found(order_id, CHANGED, is_left=True)
         if row.state is PaymentState.SUCCEEDED:
-            found += self._count(item)
-        return [Found(row.request.order_id, each, each == CHANGED) for each in found]
+            yield from self._count(order_id, item)
 
-    def _count(self, item: Item) -> Iterator[str]:
+    def _count(self, order_id: str, item: Item) -> Iterator[Found]:
         """Let the order's sum of pending refunds be what they sum up to."""
         try:
-            order = StoredOrder.from_item(item)
+            order, found = StoredOrder.from_item(item), self.refunds.of_order(order_id)
         except ValueError:
-            yield "pending refunds not counted: the order cannot be read, `explain` it"
+            yield Found(order_id, "pending refunds not counted: the order cannot be read, `explain` it")
             return
-        found = self.refunds.of_order(order.order_id)
         if pending_minor(found) != order.pending_refunds_minor:
             is_done = self.is_dry_run or self.refunds.count(order, found)
-            yield "its pending refunds are counted again" if is_done else CHANGED
+            counted = Found(order_id, "its pending refunds are counted again")
+            yield counted if is_done else Found(order_id, CHANGED, is_left=True)
 
 
 def _tools(stack: Stack) -> Tools:

@@ -49,7 +49,6 @@ class State(NamedTuple):
 class Story:
     """All that there is to tell about one order."""
 
-    order_id: str
     now: int
     """When it is told, in epoch seconds."""
     states: Sequence[State]
@@ -59,27 +58,23 @@ class Story:
     charges: int | None
     """Charges that succeeded, by Stripe's ledger; None if Stripe does not answer."""
     is_paid: bool
-    omitted: Sequence[str] = ()
-    """What was not read to its end."""
 
 
 def story(facts: Facts) -> Story:
-    row, intents = facts.payment, facts.stripe.intents
-    events = [event for each in intents for event in _of_intent(each)]
+    row = facts.payment
+    events = [event for each in facts.intents for event in _of_intent(each)]
     if row and row.released_at:
         events.append(Event(row.released_at, "payments", "an operator released it: Stripe had nothing of the order"))
     events += sorted(starmap(_of_line, facts.lines), key=lambda event: event.at)
-    charges = [charge for each in intents for charge in each.charges if charge.status == "succeeded"]
+    charges = [charge for each in facts.intents for charge in each.charges if charge.status == "succeeded"]
     return Story(
-        order_id=facts.order_id,
         now=facts.now,
         states=list(_states(facts)),
         # Stripe's times are whole seconds: within one, its events come before what was logged of them.
         events=sorted(events, key=lambda event: int(event.at)),
         findings=find(facts),
-        charges=None if facts.stripe.failure else len(charges),
+        charges=None if facts.failure else len(charges),
         is_paid=facts.order is not None and facts.order.status is OrderStatus.PAID,
-        omitted=facts.omitted,
     )
 
 
@@ -94,42 +89,41 @@ def _states(facts: Facts) -> Iterator[State]:
         yield State("payments", row.state, f"attempt {row.attempt}, {row.payment_intent_id or 'no PaymentIntent'}{why}")
     else:
         yield State("payments", "no row")
-    for each, intent in ((each, each.intent) for each in facts.stripe.intents):
+    for each in facts.intents:
+        intent, back = each.intent, each.refunded_minor
         money = as_money(intent.amount_minor, intent.currency)
-        back = f", refunded {as_money(each.refunded_minor, intent.currency)} of {money}" if each.refunded_minor else ""
-        yield State(intent.payment_intent_id, intent.status, money + back)
-    if not facts.stripe.intents:
-        yield State("stripe", "unknown" if facts.stripe.failure else "no PaymentIntent")
+        money += f", refunded {as_money(back, intent.currency)} of {money}" if back else ""
+        yield State(intent.payment_intent_id, intent.status, money)
+    if not facts.intents:
+        yield State("stripe", "unknown" if facts.failure else "no PaymentIntent")
     for refund in facts.refunds:
         by = f", requested by {refund.requested_by or 'staff'} at {refund.requested_at}: {refund.reason or 'no reason'}"
         yield State(refund.refund_id, refund.status, as_money(refund.amount_minor, refund.currency) + by)
 
 
 def _of_intent(each: IntentFacts) -> Iterator[Event]:
-    # The SDK's objects have no attribute for what a response leaves out.
-    intent = each.intent
-    ids = {"payment_intent": intent.payment_intent_id}
-    what = f"{intent.payment_intent_id} was created: {as_money(intent.amount_minor, intent.currency)}"
-    yield Event(intent.created, "stripe", what, CREATE, details=ids)
-    for charge in each.charges:
-        is_paid, code = charge.status == "succeeded", getattr(charge, "failure_code", None)
-        why = getattr(getattr(charge, "outcome", None), "reason", None) or code
-        what = f"{'CHARGED' if is_paid else f'charge {charge.status}'}: {as_money(charge.amount, intent.currency)}, "
-        what += f"{charge.id} of {intent.payment_intent_id}" + (f", {why}" if why and not is_paid else "")
-        details = {"charge": charge.id, **ids, "failure_code": code}
-        yield Event(charge.created, "stripe", what, CONFIRM, "money" if is_paid else "plain", details)
+    """What happened to a PaymentIntent, its charges, disputes and refunds."""
+    id_, currency = each.intent.payment_intent_id, each.intent.currency
+    ids = {"payment_intent": id_}
+    created = f"{id_} was created: {as_money(each.intent.amount_minor, currency)}"
+    yield Event(each.intent.created, "stripe", created, CREATE, details=ids)
     if each.canceled_at is not None:
-        what = f"{intent.payment_intent_id} was canceled: {intent.cancellation_reason or 'no reason'}"
+        what = f"{id_} was canceled: {each.intent.cancellation_reason or 'no reason'}"
         yield Event(each.canceled_at, "stripe", what, details=ids)
-    for dispute in each.disputes:
-        what = f"{dispute.id} of {as_money(dispute.amount, intent.currency)}, {dispute.reason}, is {dispute.status}"
-        yield Event(dispute.created, "stripe", what, tone="failed", details=ids)
-    for made in each.refunds:
-        whose = metadata_of(made).get("refund_id") or "made by hand"
-        reason = getattr(made, "failure_reason", None) or getattr(made, "pending_reason", None)
-        what = f"{made.id} ({whose}) of {as_money(made.amount, intent.currency)} is {made.status}"
-        details = {**ids, "refund_id": whose}
-        yield Event(made.created, "stripe", f"{what}, {reason}" if reason else what, REFUND, details=details)
+    made: Any  # The SDK's objects have no attribute for what a response leaves out.
+    for made in (*each.charges, *each.disputes, *each.refunds):
+        what = f"{made.id} of {id_}, {as_money(made.amount, currency)}, is {made.status}"
+        request, tone, reason = "", "failed", getattr(made, "reason", None)
+        if made.object == "charge":
+            is_paid = made.status == "succeeded"
+            request, tone, what = CONFIRM, "money" if is_paid else "plain", f"CHARGED: {what}" if is_paid else what
+            reason = getattr(getattr(made, "outcome", None), "reason", None) or getattr(made, "failure_code", None)
+        elif made.object == "refund":
+            request, tone = REFUND, "plain"
+            what = f"{metadata_of(made).get('refund_id') or 'made by hand'}: {what}"
+            reason = getattr(made, "failure_reason", None) or getattr(made, "pending_reason", None)
+        what += f", {reason}" if reason else ""
+        yield Event(made.created, "stripe", what, request, tone, {**ids, "id": made.id})
 
 
 _SAID_OF_A_LINE = "event_type type state status refund_id why cause code wait_seconds replayed".split()

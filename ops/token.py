@@ -15,19 +15,25 @@ from ops.connection import Stack
 from ops.errors import Problem
 from ops.output import Report
 
+STAFF = "onecharge/refund"
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("customer", help="whose token is wanted")
-    parser.add_argument("--scope", default="", help="such as onecharge/refund, of the staff")
+    parser.add_argument("--scope", default="", help=f"such as {STAFF}, of the staff")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
+    token = access_token(stack, arguments.scope)
+    return Report({"access_token": token}, text=token)
+
+
+def access_token(stack: Stack, scope: str) -> str:
+    """A token with this scope; empty for a customer's. Raises Problem."""
     given = os.environ
-    endpoint, scope = given.get("TOKEN_ENDPOINT", ""), arguments.scope
-    if client := given.get("CLIENT_ID", ""):
-        secret = given.get("CLIENT_SECRET", "")
-    else:
+    endpoint, secret = given.get("TOKEN_ENDPOINT", ""), given.get("CLIENT_SECRET", "")
+    if not (client := given.get("CLIENT_ID", "")):
         client, pool = stack.output("MachinesClientId"), stack.output("UserPoolId")
         described = stack.client("cognito-idp").describe_user_pool_client(UserPoolId=pool, ClientId=client)
         secret = described["UserPoolClient"]["ClientSecret"]
@@ -36,8 +42,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     data = {"grant_type": "client_credentials", "scope": scope, "audience": given.get("TOKEN_AUDIENCE", "")}
     try:
         sent = {name: value for name, value in data.items() if value}
-        token = str(requests.post(endpoint, auth=(client, secret), data=sent, timeout=30).json()["access_token"])
+        return str(requests.post(endpoint, auth=(client, secret), data=sent, timeout=30).json()["access_token"])
     except (requests.RequestException, KeyError) as error:
         # Neither the request nor the answer is shown: both may hold a secret.
         raise Problem(f"no access token from TOKEN_ENDPOINT {endpoint!r}: {type(error).__name__}") from None
-    return Report({"access_token": token}, text=token)

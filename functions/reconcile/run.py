@@ -112,7 +112,7 @@ class ReconcileRun:
                 if now - (row.finalized_at or 0) >= tools.requires_action_seconds:
                     sync_row(order_id, row.payment_intent_id, tools)
             elif is_held(row, now) and now - (row.held_alarmed_at or 0) >= HELD_ALARM_SECONDS:
-                tools.alarm(Cause.HELD, "order held: look at Stripe with `python -m ops release`", row, None)
+                tools.alarm(Cause.HELD, "order held: an operator has to release it", row, None)
                 tools.payments.write_if_unchanged(row, {"held_alarmed_at": now}, now=now)
         except Exception as error:  # A row that fails does not block the others.
             self._report("row not reconciled: the next run tries again", error, order_id=order_id)

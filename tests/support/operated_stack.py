@@ -164,6 +164,13 @@ class OperatedStack:
         item = self.get("OrdersTable", order_id=order_id) | changes
         self.put("OrdersTable", **item | {"waiting_shard": shard_of(order_id) if item["status"] in WAITING else None})
 
+    def put_refund(self, order_id: str, **changes: Any) -> None:
+        """Store a refund of 5.00 EUR as it is requested now; `changes` overwrite its attributes."""
+        at = datetime.fromtimestamp(self.now(), UTC).isoformat()
+        item = {"order_id": order_id, "attempt": 1, "amount_minor": 500, "currency": "EUR", "fingerprint": "f"}
+        item |= {"correlation_id": "c", "requested_at": at, "status": "PENDING"}
+        self.put("OrderRefundsTable", **item | changes)
+
     @staticmethod
     def message(order: StoredOrder) -> str:
         """The message that asks to charge the order."""

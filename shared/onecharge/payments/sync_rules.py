@@ -85,7 +85,7 @@ def _of_success(row: Payment, intent: StripeIntent, now: int) -> Difference | No
         known = {name: getattr(row, name) for name in changes}
         return Difference("its refunds or its dispute changed", changes) if changes != known else None
     if row.state is PaymentState.CANCELED:
-        says = "it succeeded although the order is CANCELED: refund it at Stripe"
+        says = "it succeeded although the order is CANCELED"
         return None if intent.is_returned else Difference(says, alarm=Cause.MONEY_DIFFERS)
     if row.state is PaymentState.PENDING and now < row.lease_expires_at:
         # The lease owner finalizes it; if it crashes, SQS delivers the message again.

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from ops import audit
+from ops import facts
 from ops.audit import Audit, day
 from ops.errors import Problem
 from tests.shop.builders import SHOP
@@ -29,12 +29,6 @@ def whys(shop: OperatedStack) -> list[str]:
     return [each["why"] for each in audited(shop)["differences"]]
 
 
-def put_refund(shop: OperatedStack, order_id: str, **changes: Any) -> None:
-    names = {"order_id": order_id, "refund_id": REFUND_ID, "attempt": 1, "correlation_id": "c", "fingerprint": "f"}
-    item = {"amount_minor": 500, "currency": "EUR", "status": "SUCCEEDED", "requested_at": "2026-11-20T12:00:00+00:00"}
-    shop.put("OrderRefundsTable", **names, **item | changes)
-
-
 def test_what_was_charged_agrees(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each currency is summed by itself. Orders that are plainly equal are not asked about one by one."""
     for currency in ("EUR", "EUR", "USD"):
@@ -42,7 +36,7 @@ def test_what_was_charged_agrees(operated: OperatedStack, monkeypatch: pytest.Mo
     document = audited(operated)
     charged = {each["currency"]: each["amount_minor"] for each in document["charged"]}
     assert (document["differences"], charged) == ([], {"EUR": 5000, "USD": 2500})
-    monkeypatch.setattr(audit, "gather", lambda *_, **__: pytest.fail("asked"))
+    monkeypatch.setattr(facts, "_intent_facts", lambda *_: pytest.fail("Stripe was asked"))
     assert audited(operated)["differences"] == []
     assert audited(operated, -9, -8)["charged"] == []
 
@@ -91,11 +85,11 @@ def refund_unknown_here(shop: OperatedStack, order_id: str) -> None:
 
 
 def refund_unknown_there(shop: OperatedStack, order_id: str) -> None:
-    put_refund(shop, order_id, requested_at=datetime.now(UTC).isoformat())
+    shop.put_refund(order_id, refund_id=REFUND_ID, status="SUCCEEDED")
 
 
 def refund_of_another_currency(shop: OperatedStack, order_id: str) -> None:
-    put_refund(shop, order_id, currency="USD")
+    shop.put_refund(order_id, refund_id=REFUND_ID, status="SUCCEEDED", currency="USD")
     refund_unknown_here(shop, order_id)
 
 
@@ -151,7 +145,7 @@ def test_a_dispute_of_a_later_day_is_compared(operated: OperatedStack) -> None:
 def test_an_item_that_cannot_be_read_hides_no_other_difference(operated: OperatedStack) -> None:
     """It is one itself."""
     broken, twice = operated.pay().order_id, operated.pay().order_id
-    put_refund(operated, broken, requested_at=datetime.now(UTC).isoformat(), amount_minor=0)
+    operated.put_refund(broken, refund_id=REFUND_ID, amount_minor=0)
     charge_again(operated, twice)
     found = {each["order_id"]: each["why"] for each in audited(operated)["differences"]}
     assert found.keys() == {broken, twice}
@@ -162,8 +156,8 @@ def test_a_charge_that_was_made_by_hand_is_found(operated: OperatedStack) -> Non
     """It has no PaymentIntent, and names an order."""
     order_id = operated.pay().order_id
     compared = Audit(operated.stack, datetime.now(UTC) - DAY, datetime.now(UTC) + DAY)
-    compared.charges[order_id]["ch_1"] = SimpleNamespace(id="ch_1", payment_intent=None)
-    assert "made by hand" in next(compared._differences(order_id))["why"]
+    compared.charges[order_id]["ch_1"] = Mock(id="ch_1", payment_intent=None)
+    assert "made by hand" in compared._differences(order_id)[0]["why"]
 
 
 def test_the_days_are_named(operated: OperatedStack) -> None:

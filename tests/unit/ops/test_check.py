@@ -30,7 +30,13 @@ def test_only_a_key_of_test_mode_is_taken(key: str, is_taken: bool) -> None:
 
 @pytest.mark.parametrize(
     ("refunded", "wrong"),
-    [(1250, ""), (1249, r"Stripe has refunds of \[1249\]"), (0, "it is PENDING"), (None, "no enabled endpoint")],
+    [
+        (1250, ""),
+        (1249, "not refunded in full"),
+        (None, "no such refund"),
+        (0, "is PENDING, after"),
+        (-1, "no enabled"),
+    ],
 )
 def test_a_deployment_is_well_if_an_order_is_paid_and_refunded(
     operated: OperatedStack,
@@ -41,33 +47,33 @@ def test_a_deployment_is_well_if_an_order_is_paid_and_refunded(
 ) -> None:
     """In full, at Stripe too, whose endpoint is there and enabled."""
     http.add_passthru(operated.stack.parameter("StripeApiBase"))
+    http.assert_all_requests_are_fired = False
     monkeypatch.setenv("API_URL", API)
-    monkeypatch.setenv("TOKEN_COMMAND", "echo a.b.c")
+    monkeypatch.setattr(check, "access_token", lambda _, scope: f"token of {scope}")
     monkeypatch.setattr(check, "PATIENCE_SECONDS", 0)
     wanted: Any = {"url": f"{API}/stripe/events", "enabled_events": ["charge.refunded"]}
     endpoint = operated.stack.stripe.v1.webhook_endpoints.create(wanted)
-    if refunded is None:
+    if refunded == -1:
         operated.stack.stripe.v1.webhook_endpoints.update(endpoint.id, {"disabled": True})
     order_id = operated.pay(amount_minor=1250).order_id
-    if refunded:
+    if refunded is None:
+        operated.put_refund(order_id, refund_id="rfd_" + "a" * 32, status="SUCCEEDED")
+    elif refunded > 0:
         operated.refund(order_id, refunded)
-    http.assert_all_requests_are_fired = False
-    price = {"sku": "mug", "currency": "EUR", "unit_amount": 1250}
-    order = {"order_id": order_id, "amount": 1250, "currency": "EUR", "status": "PAID"}
-    http.get(f"{API}/prices", json={"prices": [price]})
-    http.post(f"{API}/orders", json=order, status=202)
-    refunds = [{"status": "SUCCEEDED" if refunded else "PENDING"}]
-    http.get(f"{API}/orders/{order_id}", json={**order, "refunds": refunds})
-    http.post(f"{API}/orders/{order_id}/refunds", json={}, status=202)
+        operated.set_payment(order_id, amount_refunded_minor=refunded)
+    http.get(f"{API}/prices", json={"prices": [{"sku": "mug", "currency": "EUR", "unit_amount": 1250}]})
+    http.post(f"{API}/orders", json={"order_id": order_id}, status=202)
+    refund = {"status": "PENDING" if refunded == 0 else "SUCCEEDED"}
+    http.get(f"{API}/orders/{order_id}", json={"status": "PAID", "refunds": [refund]})
+    staff = [responses.matchers.header_matcher({"Authorization": "Bearer token of onecharge/refund"})]
+    http.post(f"{API}/orders/{order_id}/refunds", json={}, status=202, match=staff)
     if wrong:
         with pytest.raises(Problem, match=wrong) as problem:
             operated.ops("check", "--yes")
         assert problem.value.status is ExitStatus.FOUND
     else:
-        assert operated.ops("check", "--yes")[:2] == (
-            0,
-            {"stack": "shop", "order_id": order_id, "is_well": "12.50 EUR was paid and refunded"},
-        )
+        document = {"stack": "shop", "order_id": order_id, "paid_and_refunded": "12.50 EUR"}
+        assert operated.ops("check", "--yes")[:2] == (0, document)
 
 
 # ---------------------------------------------------------------- token

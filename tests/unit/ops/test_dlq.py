@@ -104,7 +104,8 @@ def test_a_redriven_order_is_charged_once(operated: OperatedStack) -> None:
     order = operated.place()
     operated.send("PaymentsDlq", operated.message(order), event_type="onecharge.order.placed")
     operated.send("PaymentsQueue", operated.message(order))  # As a crash between send and delete leaves it.
-    assert operated.ops("dlq", "redrive")[0] == 1
+    status, document, _ = operated.ops("dlq", "redrive")
+    assert (status, [each["outcome"] for each in document["messages"]]) == (1, ["would be redriven"])
     assert (len(operated.messages("PaymentsDlq")), len(operated.messages("PaymentsQueue"))) == (1, 1)
     status, document, _ = operated.ops("dlq", "redrive", "--yes")
     assert (status, [each["outcome"] for each in document["messages"]]) == (0, ["redriven"])
@@ -119,11 +120,11 @@ def test_a_redriven_order_is_charged_once(operated: OperatedStack) -> None:
 
 def requested(operated: OperatedStack, **changes: Any) -> RefundRequestedEvent:
     """The message of a refund; its item has these changes."""
-    money = {"amount_minor": 500, "currency": "EUR", "fingerprint": "f", "attempt": 1, "correlation_id": "c"}
-    when = {"requested_at": "2026-11-20T12:00:00+00:00", "status": "PENDING"}
-    item: dict[str, Any] = {"order_id": ORDER_ID, "refund_id": REFUND_ID, **money, **when}
-    operated.put("OrderRefundsTable", **item | changes)
-    return StoredRefund.model_validate(item).requested_event()
+    operated.put_refund(ORDER_ID, refund_id=REFUND_ID)
+    stored = operated.get("OrderRefundsTable", order_id=ORDER_ID, refund_id=REFUND_ID)
+    operated.delete("OrderRefundsTable", order_id=ORDER_ID, refund_id=REFUND_ID)
+    operated.put("OrderRefundsTable", **stored | changes)
+    return StoredRefund.model_validate(stored).requested_event()
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from stripe import InvalidRequestError
 
+from onecharge.payments.stripe_responses import ResponseKind
 from ops import facts
-from ops.errors import Problem
+from ops.errors import NO_SUCH_ORDER, Problem
 from publish_events.mapping import order_event_from_item, payment_outcome_from_item
 from tests.support.operated_stack import API_KEY, FINAL, FREE, OperatedStack
 
-ORDER_ID = "ord_" + "a" * 32
-REFUND_ID = "rfd_" + "b" * 32
+ORDER_ID, REFUND_ID = "ord_" + "a" * 32, "rfd_" + "b" * 32
+FINE = "the order is PAID: nothing is left to do"
 
 
 def sentences(operated: OperatedStack) -> list[str]:
@@ -29,28 +31,36 @@ def put_paid(operated: OperatedStack) -> str:
 
 
 def test_a_paid_order_by_any_of_its_names(operated: OperatedStack) -> None:
-    """Its id, and its PaymentIntent's; states, timeline and findings of all."""
+    """Its id, its PaymentIntent's, and those of its refund here and at Stripe; states, timeline and findings of all."""
     own = put_paid(operated)
-    for reference in (ORDER_ID, own):
-        status, document, text = operated.ops("explain", reference)
-        assert (status, document["order_id"]) == (0, ORDER_ID)
-        assert [each["says"] for each in document["findings"]] == ["the order is PAID: nothing is left to do"]
+    status, document, text = operated.ops("explain", ORDER_ID)
+    assert (status, [each["says"] for each in document["findings"]]) == (0, [FINE])
     states = {each["where"]: each["state"] for each in document["states"]}
     assert states == {"orders": "PAID", "payments": "SUCCEEDED", own: "succeeded"}
     for what in ("25.00 EUR, placed at", "attempt 1", "was created", "CHARGED"):
         assert what in text
+    made = operated.refund(ORDER_ID, 100)
+    operated.put_refund(ORDER_ID, refund_id=REFUND_ID)
+    for reference in (own, made, REFUND_ID):
+        assert operated.ops("explain", reference)[1]["order_id"] == ORDER_ID
 
 
 def test_another_reference_says_so(operated: OperatedStack) -> None:
-    """An unknown order or PaymentIntent, something else, and a PaymentIntent of another application."""
-    assert operated.ops("explain", ORDER_ID)[0] == 1
-    assert sentences(operated) == ["neither the tables nor Stripe know this order"]
+    """An unknown order, refund or PaymentIntent, something else, and a PaymentIntent of another application."""
+    [finding] = operated.ops("explain", ORDER_ID)[1]["findings"]
+    assert [finding[name] for name in ("says", "fix")] == [
+        "neither the tables nor Stripe know this order",
+        NO_SUCH_ORDER,
+    ]
     foreign = operated.intent(ORDER_ID, metadata={"order_id": "of-another-application"})
-    words = {"pi_none": "Stripe does not show", foreign: "metadata names no order", "ord_nope": "neither an order id"}
-    for reference, why in words.items():
-        for command in (("explain",), ("publish",), ("release",)):
+    words = {"pi_none": "Stripe does not show", foreign: "metadata names no order", "ord_nope": "is no id of an order"}
+    words |= {REFUND_ID: "has no such refund: check the id"}
+    for command in ("explain", "publish", "release"):
+        for reference, why in (words | ({} if command == "explain" else {ORDER_ID: "has no such order"})).items():
             with pytest.raises(Problem, match=why):
-                operated.ops(*command, reference)
+                operated.ops(command, reference)
+        with pytest.raises(InvalidRequestError):
+            operated.ops(command, "re_none")
 
 
 def test_a_command_can_be_typed_as_it_is_printed(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,33 +127,36 @@ def test_charges_disputes_and_cancellations_are_in_the_timeline(operated: Operat
     operated.stack.stripe.v1.payment_intents.cancel(gone, {"cancellation_reason": "duplicate"})
     for status in ("lost", "won"):
         operated.standin.close_dispute(operated.standin.open_dispute(own, amount=100), status=status)
-    assert ["its refunds or its dispute changed" in each for each in sentences(operated)] == [True]
+    behind, lost = sentences(operated)
+    assert ("its refunds or its dispute changed" in behind, "is lost" in lost) == (True, True)
     shown = operated.stack.payment_intents.retrieve(own).intent
     counts = shown.dispute if shown else None
     assert counts is not None
     operated.set_payment(ORDER_ID, dispute_id=counts.dispute_id, dispute_status=counts.status)
-    assert (counts.status, sentences(operated)) == ("lost", ["the order is PAID: nothing is left to do"])
+    assert (counts.status, sentences(operated)) == ("lost", [FINE, lost])
     text = operated.ops("explain", ORDER_ID)[2]
     for what in (f"of {own}", f"{gone} was canceled: duplicate", "fraudulent"):
         assert what in text
 
 
 def test_a_refund_is_explained_with_its_order(operated: OperatedStack) -> None:
-    """Requested, made, and made by hand; and how much in all, without what failed. pending lists it."""
+    """Requested, made, and made by hand; and how much in all, without what failed. pending lists it, with what the log
+    says of its last delivery."""
     put_paid(operated)
-    names = {"order_id": ORDER_ID, "refund_id": REFUND_ID, "correlation_id": "c", "attempt": 1}
-    money = {"amount_minor": 100, "currency": "EUR", "fingerprint": "f"}
-    waits = {"requested_at": datetime.now(UTC).isoformat(), "status": "PENDING", "waiting_shard": "0"}
-    operated.put("OrderRefundsTable", **names, **money, **waits)
-    [listed] = operated.ops("pending")[1]["pending"]
-    assert (listed["what"], "it waits for the payment service" in listed["says"]) == (f"refund {REFUND_ID}", True)
+    operated.put_refund(ORDER_ID, refund_id=REFUND_ID, amount_minor=100, waiting_shard="0")
+    for why, status in (("the list lags", 0), (ResponseKind.BALANCE_TOO_LOW, 1)):
+        line = {"refund_id": REFUND_ID, "order_id": ORDER_ID, "why": why}
+        operated.log.append({"timestamp": time.time() * 1000, "message": json.dumps(line)})
+        found, document, _ = operated.ops("pending")
+        [listed] = document["pending"]
+        assert (found, listed["what"], why in listed["says"]) == (status, f"refund {REFUND_ID}", True)
     operated.refund(ORDER_ID, 100, order_id=ORDER_ID, refund_id=REFUND_ID)
     operated.standin.fail_refund(operated.refund(ORDER_ID, 1000))
     operated.refund(ORDER_ID, 50)
     behind, waiting = sentences(operated)
     assert ("its refunds or its dispute changed" in behind, "Stripe shows it as succeeded" in waiting) == (True, True)
     text = operated.ops("explain", ORDER_ID)[2]
-    for what in (f"({REFUND_ID}) of 1.00 EUR is succeeded", "(made by hand) of 0.50 EUR", "1.50 EUR of 25.00 EUR"):
+    for what in (f"{REFUND_ID}: re_", "1.00 EUR, is succeeded", "made by hand: re_", "1.50 EUR of 25.00 EUR"):
         assert what in text
 
 
@@ -174,24 +187,26 @@ def test_what_waits_is_listed_the_oldest_first(operated: OperatedStack) -> None:
 
 
 def test_each_order_of_an_alarm_is_listed_once_the_newest_first(operated: OperatedStack) -> None:
-    """A second dispute, which sent no mail, is there as well; not the metric's own line, nor what is no alarm."""
+    """With the command that explains it. A second dispute, which sent no mail, is there as well; not the metric's own
+    line, nor what is no alarm."""
     assert operated.ops("pending", "--alarms")[:2] == (0, {"total": 0, "alarms": []})
     for at, line in (
         (1_000, {"cause": "ChargeDisputed", "order_id": "a", "message": "charge disputed"}),
         (2_000, {"cause": "ChargeDisputed", "order_id": "b", "message": "charge disputed"}),
-        (4_000, {"cause": "Held", "order_id": "a", "message": "order held"}),
+        (4_000, {"cause": "StripeAccount", "message": "no key"}),
         (3_000, {"cause": "ChargeDisputed", "order_id": "a", "message": "charge disputed", "why": "lost"}),
         (5_000, {"cause": "Held", "Alarm": [1]}),
         (5_000, {"order_id": "c", "message": "order updated"}),
     ):
         operated.log.append({"timestamp": at, "message": json.dumps(line)})
     status, document, _ = operated.ops("pending", "--alarms")
+    explain = ".venv/bin/python -m ops explain"
     assert (status, [[*each.values()] for each in document["alarms"]]) == (
         1,
         [
-            ["1970-01-01 00:00:04Z", "Held", "a", 1, "order held"],
-            ["1970-01-01 00:00:03Z", "ChargeDisputed", "a", 2, "charge disputed: lost"],
-            ["1970-01-01 00:00:02Z", "ChargeDisputed", "b", 1, "charge disputed"],
+            ["1970-01-01 00:00:04Z", "StripeAccount", "", 1, "no key", None],
+            ["1970-01-01 00:00:03Z", "ChargeDisputed", "a", 2, "charge disputed: lost", f"{explain} a"],
+            ["1970-01-01 00:00:02Z", "ChargeDisputed", "b", 1, "charge disputed", f"{explain} b"],
         ],
     )
 
@@ -201,7 +216,7 @@ def test_each_order_of_an_alarm_is_listed_once_the_newest_first(operated: Operat
 
 def test_the_rows_of_an_order_are_touched_and_nothing_else(operated: OperatedStack) -> None:
     """Each run changes each row, without which its stream emits nothing. The events say the same; that of the order is
-    another message, which a FIFO topic takes. A dry run, and an order that is not there, change nothing."""
+    another message, which a FIFO topic takes. A dry run changes nothing."""
 
     def rows() -> list[dict[str, Any]]:
         return [dict(operated.stack.item(table, order_id=ORDER_ID) or {}) for table in ("OrdersTable", "PaymentsTable")]
@@ -219,6 +234,3 @@ def test_the_rows_of_an_order_are_touched_and_nothing_else(operated: OperatedSta
         assert first is not None
         assert again is not None
         assert (again.data, again.id == first.id) == (first.data, mapping is payment_outcome_from_item)
-    other = "ord_" + "b" * 32
-    assert operated.ops("publish", other, "--yes")[0] == 1
-    assert operated.stack.item("OrdersTable", order_id=other) is None

@@ -15,7 +15,7 @@ from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.rows import Dispute, Payment
 from onecharge.payments.stripe_responses import Failure, ResponseKind
-from ops.facts import Facts, IntentFacts, StripeFacts
+from ops.facts import Facts, IntentFacts
 from ops.findings import Severity, find
 from ops.story import story
 from tests.shop import builders
@@ -65,7 +65,7 @@ def case(
         "order_id": ORDER_ID,
         "order": order(status, age, **(of_order or {})) if status else None,
         "payment": row(state, age, **(of_row or {})) if state else None,
-        "stripe": StripeFacts(intents=intents),
+        "intents": intents,
         "shop": builders.SHOP,
     }
     return Facts(**(given | changes))
@@ -73,13 +73,15 @@ def case(
 
 LEASED = {"lease_owner": "w", "lease_expires_at": NOW + 20}
 OPEN, DONE, AUTHENTICATES = intent("requires_payment_method"), intent("succeeded"), intent("requires_action")
-NEEDS_RESPONSE, LOST = Dispute("dp_1", "needs_response"), {"dispute_id": "dp_1", "dispute_status": "lost"}
+LOST = {"dispute_id": "dp_1", "dispute_status": "lost"}
+OPEN_DISPUTE = LOST | {"dispute_status": "needs_response"}
+RETURNED_500 = {"amount_refunded_minor": 500}
 NO_ID = {"payment_intent_id": None}
 
 pending, paid = partial(case, Status.PENDING, S.PENDING), partial(case, Status.PAID, S.SUCCEEDED)
 authenticating = partial(case, Status.REQUIRES_ACTION, S.REQUIRES_ACTION)
 canceled = partial(case, Status.CANCELED, S.SUCCEEDED)
-unasked, unanswered = StripeFacts(was_asked=False), StripeFacts(failure=Failure(ResponseKind.NO_ANSWER))
+UNASKED: dict[str, Any] = {"has_answered": False}
 
 
 def refund(status: str, age: int = 60, **changes: Any) -> StoredRefund:
@@ -89,14 +91,39 @@ def refund(status: str, age: int = 60, **changes: Any) -> StoredRefund:
 
 
 def made(status: str, amount: int = 500, refund_id: str = REFUND_ID, **changes: Any) -> Any:
-    object_ = {"id": "re_1", "amount": amount, "currency": "eur", "status": status, "created": NOW - 1, **changes}
+    object_ = {
+        "id": "re_1",
+        "object": "refund",
+        "amount": amount,
+        "currency": "eur",
+        "status": status,
+        "created": NOW - 1,
+        **changes,
+    }
     return stripe.Refund.construct_from({**object_, "metadata": {"refund_id": refund_id}}, None)
+
+
+BY_HAND = made("succeeded", refund_id="", id="re_9")
+
+
+def disputed(status: str, id_: str = "pi_1", **changes: Any) -> IntentFacts:
+    """It has to be answered an hour after T0."""
+    dispute = {"id": "dp_1", "status": status, "evidence_details": {"due_by": T0 + HOUR}}
+    total = sum(each.amount for each in changes.get("refunds", ()))
+    shown = intent("succeeded", id_, dispute=Dispute("dp_1", status), amount_refunded_minor=total, **changes)
+    return replace(shown, disputes=[stripe.Dispute.construct_from(dispute, None)])
 
 
 def refunded(asked: StoredRefund, *refunds: Any, **of_intent: Any) -> Facts:
     shown = intent("succeeded", refunds=refunds, **of_intent)
     known = {"amount_refunded_minor": shown.intent.amount_refunded_minor}
     return paid(shown, of_row=known, refunds=[asked])
+
+
+def waiting(*whys: str) -> Facts:
+    """A refund that no delivery has finished yet; the log says why."""
+    lines = [(NOW - 9 + at, {"refund_id": REFUND_ID, "why": why}) for at, why in enumerate(whys)]
+    return paid(DONE, refunds=[refund("PENDING")], lines=[*lines, (NOW, {"refund_id": OTHER_ID, "why": "other"})])
 
 
 RETURNED = refund("FAILED", stripe_refund_id="re_1", failure_code="expired_or_canceled_card")
@@ -111,7 +138,7 @@ CASES: list[tuple[Facts, Severity, str, str]] = [
     (pending(OPEN, of_row=LEASED), WAITS, "a worker has the row", "it finishes"),
     (pending(OPEN, of_row=LEASED | {"lease_expires_at": NOW}), WAITS, "continues", "again"),
     (pending(of_row=NO_ID), WAITS, "creates its PaymentIntent", "again"),
-    (pending(stripe=unasked), WAITS, "delivery continues", "again"),
+    (pending(**UNASKED), WAITS, "delivery continues", "again"),
     (pending(OPEN, stripe_message="429"), WAITS, "continues (Stripe said: 429)", "delivered again"),
     (case(Status.CANCELING, S.PENDING, OPEN, of_row={"cancel_requested_at": NOW}), WAITS, "continues", "again"),
     (pending(OPEN, age=DAY + 1), BROKEN, "more than a day", "look for errors"),
@@ -139,36 +166,42 @@ CASES: list[tuple[Facts, Severity, str, str]] = [
     (paid(of_row={"payment_intent_id": "pi_9"}), BROKEN, "does not have the row's pi_9", "--forget"),
     (case(Status.PENDING, S.SUCCEEDED, DONE), WAITS, "does not have it", "republish"),
     (case(Status.PAYMENT_DECLINED, S.SUCCEEDED, DONE), BROKEN, "does not have it", "publish"),
-    (
-        case(Status.PENDING, S.SUCCEEDED, DONE, of_order={"amount_minor": 9}),
-        BROKEN,
-        "priced again",
-        "let its customer cancel it",
-    ),
-    (paid(DONE, of_order={"currency": "USD"}), BROKEN, "priced again", "refund it at Stripe"),
-    (case(Status.CANCELED, S.CANCELED, DONE), BROKEN, "refund it at Stripe", "refund"),
-    (canceled(DONE), BROKEN, "was charged", "refund it at Stripe"),
-    (canceled(stripe=unasked, of_row={"amount_refunded_minor": 1099}), FINE, "CANCELED", ""),
-    (canceled(stripe=unasked, of_row=LOST), FINE, "CANCELED", ""),
+    (pending(OPEN, of_order={"amount_minor": 9}), BROKEN, "priced again", "let its customer cancel it"),
+    (paid(DONE, of_order={"currency": "USD"}), BROKEN, "priced again", "refund what is too much at Stripe"),
+    (case(Status.CANCELED, S.CANCELED, DONE), BROKEN, "although the order is CANCELED", "refund what is too much"),
+    (canceled(DONE), BROKEN, "was charged", "refund what is too much at Stripe"),
+    (canceled(**UNASKED, of_row={"amount_refunded_minor": 1099}), FINE, "CANCELED", ""),
+    (canceled(**UNASKED, of_row=LOST), FINE, "CANCELED", ""),
     (canceled(intent("succeeded", dispute=Dispute("dp_1", "lost")), of_row=LOST), FINE, "CANCELED", ""),
-    (paid(intent("succeeded", dispute=NEEDS_RESPONSE)), BROKEN, "dp_1 is needs_response", "pay nothing back"),
-    (
-        paid(stripe=unasked, of_row=LOST | {"dispute_status": "needs_response"}),
-        BROKEN,
-        "is disputed",
-        "pay nothing back",
-    ),
+    # Disputes.
+    (paid(disputed("needs_response")), BROKEN, "dp_1 is needs_response", "by 2027-01-15 09:00:00Z; pay nothing back"),
+    (paid(disputed("warning_needs_response")), BROKEN, "dp_1 is warning_needs_response", "by 2027-01-15 09:00:00Z"),
+    (paid(disputed("needs_response", refunds=[BY_HAND])), BROKEN, "5.00 EUR of it is refunded", "as evidence"),
+    (paid(DONE, disputed("needs_response", "pi_2")), BROKEN, "dp_1 is needs_response", "pay nothing back"),
+    (paid(**UNASKED, of_row=OPEN_DISPUTE), BROKEN, "is disputed", "by the date that is shown there; pay nothing back"),
+    (paid(disputed("lost"), of_row=LOST), FINE, "dp_1 is lost", ""),
+    (paid(disputed("lost"), of_row=LOST), FINE, "decided there: pay nothing", ""),
+    (paid(disputed("lost", refunds=[BY_HAND]), of_row=LOST | RETURNED_500), FINE, "decided there: pay nothing", ""),
+    (paid(**UNASKED, of_row=LOST), FINE, "decided there: pay nothing", ""),
+    (paid(disputed("won"), of_row=LOST | {"dispute_status": "won"}), FINE, "nothing is left to do", ""),
+    (canceled(disputed("under_review")), BROKEN, "was charged", "refund nothing: its dispute takes the money"),
+    (canceled(disputed("won")), BROKEN, "was charged", "refund what is too much"),
+    (paid(DONE, disputed("under_review", "pi_2")), BROKEN, "pi_2 is succeeded", "refund nothing"),
+    (paid(disputed("lost"), of_order={"currency": "USD"}), BROKEN, "priced again", "refund nothing"),
     (case(None, None, order_error="amount: missing"), BROKEN, "amount: missing", "correct the item"),
     (case(None, S.SUCCEEDED, DONE), BROKEN, "a payment, and no order", "restore the Orders table"),
-    (case(None, None), BROKEN, "neither", "check the id"),
-    (pending(stripe=unanswered), WAITS, "Stripe does not show it", "tried again"),
-    (pending(stripe=StripeFacts(failure=Failure(ResponseKind.ACCOUNT))), BROKEN, "does not show it", "the right key"),
+    (case(None, None), BROKEN, "neither", "check the id, --stack"),
+    (pending(**UNASKED, failure=Failure(ResponseKind.NO_ANSWER)), WAITS, "Stripe does not show it", "tried again"),
+    (pending(**UNASKED, failure=Failure(ResponseKind.ACCOUNT)), BROKEN, "does not show it", "the right key"),
     # Refunds.
     (refunded(refund("SUCCEEDED"), made("succeeded"), amount_refunded_minor=500), FINE, "the order is PAID", ""),
     (refunded(refund("PENDING")), WAITS, "it waits for the payment service", "never pay it in another way"),
     (refunded(refund("PENDING"), made("succeeded"), amount_refunded_minor=500), WAITS, "as succeeded", "by itself"),
     (refunded(refund("PENDING", DAY + 1)), BROKEN, "more than a day", "never pay it in another way"),
-    (paid(stripe=unasked, refunds=[refund("PENDING")]), WAITS, "waits", ""),
+    (paid(**UNASKED, refunds=[refund("PENDING")]), WAITS, "waits", ""),
+    (waiting("a list that lags"), WAITS, "the payment service (a list that lags)", "never pay it in another way"),
+    (waiting("x", ResponseKind.BALANCE_TOO_LOW), BROKEN, "for now: our balance is too low", "top it up"),
+    (waiting(ResponseKind.BALANCE_TOO_LOW, "x"), WAITS, "the payment service (x)", "never pay it in another way"),
     (
         refunded(refund("SUCCEEDED"), made("pending", pending_reason="insufficient_funds"), amount_refunded_minor=500),
         *(BROKEN, "our balance is too low", "never pay it in another way"),
@@ -253,9 +286,8 @@ def test_nobody_is_told_to_pay_a_second_time(is_made: bool, is_shown: bool) -> N
         shown = intent("succeeded", refunds=listed, amount_refunded_minor=total, dispute=dispute)
         known: dict[str, Any] = {"amount_refunded_minor": total}
         known |= {"dispute_id": "dp_1", "dispute_status": status} if status else {}
-        at_stripe = StripeFacts(intents=[shown] * is_shown, was_asked=is_shown)
         refunds = [asked.model_copy(update={"failure_code": code}), *filter(None, [other])]
-        facts = paid(of_row=known, refunds=refunds, stripe=at_stripe)
+        facts = paid(*[shown] * is_shown, of_row=known, refunds=refunds, has_answered=is_shown)
         [about] = [each for each in find(facts) if each.says.startswith(REFUND_ID)]
         is_followed = name in ("ours, made", "ours, waiting") or (name == "by hand" and is_shown)
         decides = status in TAKES or code == BY_DISPUTE[2] or (status is None and code in BY_DISPUTE)
@@ -268,7 +300,7 @@ def test_nobody_is_told_to_pay_a_second_time(is_made: bool, is_shown: bool) -> N
 def test_what_happens_within_a_second_is_told_in_the_order_of_its_causes() -> None:
     """Stripe's times are whole seconds: a charge is before what was logged of it."""
     charge: Any = stripe.Charge.construct_from(
-        {"id": "ch_1", "amount": 2500, "status": "succeeded", "created": NOW}, None
+        {"id": "ch_1", "object": "charge", "amount": 2500, "status": "succeeded", "created": NOW}, None
     )
     shown = replace(intent("succeeded", created=NOW, refunds=[made("succeeded", created=NOW)]), charges=[charge])
     lines = [(NOW + 0.9, {"message": "payment finalized"}), (NOW + 0.1, {"message": "payment claimed"})]

@@ -39,26 +39,26 @@ def shop(aws: None, stripe_base: str) -> OperatedStack:
 
 
 def test_a_row_that_the_table_lacks_is_copied(shop: OperatedStack) -> None:
-    """A dry run only counts. A row that exists was written since: it stays, and is named. One that has expired would be
-    deleted again. What was released may have been released again since: the copy is not."""
-    released = {"state": "PENDING", "released_at": NOW - 3600}
-    restored: dict[str, Any] = {
+    """A dry run only counts. A row that exists was written since, and stays. One that has expired would be deleted
+    again. What was released may have been released again since: the copy is not."""
+    changes: dict[str, Any] = {
         "ord_1": {},
-        "ord_2": {},
+        "ord_2": {"released_at": NOW - 3600},
         "ord_3": {"expires_at": NOW - 1},
         "ord_4": {"expires_at": NOW + HOUR},
     }
-    for order_id, values in {**restored, "ord_5": released}.items():
-        item = to_item({"order_id": order_id, "state": "SUCCEEDED", "revision": 3} | values)
-        shop.dynamodb.put_item(TableName="restored", Item=item)
-    shop.put("PaymentsTable", order_id="ord_1", state="PENDING", revision=1)
-    left = {"table": "PaymentsTable", restore.EXPIRED: 1, restore.DIFFERENT: ["ord_1"]}
-    assert shop.ops(*COPY)[:2] == (1, {**left, restore.MISSING: 3})
+    rows = {id_: {"order_id": id_, "state": "PENDING", "revision": 3, **values} for id_, values in changes.items()}
+    for row in rows.values():
+        shop.dynamodb.put_item(TableName="restored", Item=to_item(row))
+    shop.put("PaymentsTable", order_id="ord_1", state="SUCCEEDED")
+    left = {"table": "PaymentsTable", "expired": 1}
+    assert shop.ops(*COPY)[:2] == (1, {**left, "left_as_it_is": 1, "missing": 2})
     assert shop.row("ord_2") == {}
-    assert shop.ops(*COPY, "--yes")[:2] == (0, {**left, restore.COPIED: 3})
-    assert [shop.row(each)["state"] for each in ("ord_1", "ord_2", "ord_4")] == ["PENDING", "SUCCEEDED", "SUCCEEDED"]
-    assert shop.row("ord_5") == {"order_id": "ord_5", "state": "PENDING", "revision": 3}
-    assert shop.ops(*COPY, "--yes")[:2] == (0, {**left, restore.SAME: 3})
+    assert shop.ops(*COPY, "--yes")[:2] == (0, {**left, "left_as_it_is": 1, "copied": 2})
+    del rows["ord_2"]["released_at"]
+    after = {each: shop.row(each) for each in rows}
+    assert after == rows | {"ord_1": {"order_id": "ord_1", "state": "SUCCEEDED"}, "ord_3": {}}
+    assert shop.ops(*COPY, "--yes")[:2] == (0, {**left, "left_as_it_is": 3})
 
 
 @pytest.mark.parametrize("table", restore.TABLES)
@@ -201,19 +201,11 @@ def test_a_stripe_that_fails_halfway_or_is_another_account_is_one_line(
 # ---------------------------------------------------------------- outcomes of refunds
 
 
-def put_refund(
-    shop: OperatedStack, order_id: str, amount: int, refund_id: str = REFUND_ID, status: str = "PENDING"
-) -> None:
-    known = {"attempt": 1, "amount_minor": amount, "currency": "EUR", "fingerprint": "f", "correlation_id": "c"}
-    names = {"order_id": order_id, "refund_id": refund_id, "requested_at": "2026-11-21T12:00:00Z", "status": status}
-    shop.put("OrderRefundsTable", **names, **known)
-
-
 def test_the_outcomes_of_refunds_are_sent_again(reconciled: OperatedStack) -> None:
     """With Stripe's total, after the row has it; what a bank has returned as FAILED. A dry run sends nothing. What
     OrderRefunds has lost is named; what was made by hand, or by another shop, is none of ours."""
     order_id = reconciled.pay().order_id
-    put_refund(reconciled, order_id, 400)
+    reconciled.put_refund(order_id, refund_id=REFUND_ID, amount_minor=400)
     made = reconciled.refund(order_id, 400, shop=SHOP, order_id=order_id, refund_id=REFUND_ID)
     reconciled.refund(order_id, 100)
     reconciled.refund(order_id, 100, shop="another", order_id=OTHER_ID, refund_id="rfd_" + "c" * 32)
@@ -300,7 +292,7 @@ def test_the_sum_of_pending_refunds_is_counted_again(
     order_id = pair(reconciled, 1, "PAID", 9, "SUCCEEDED", 9)
     reconciled.set_order(order_id, pending_refunds_minor=stored)
     for number, (status, amount) in enumerate(refunds.items()):
-        put_refund(reconciled, order_id, amount, f"rfd_{number:032x}", status)
+        reconciled.put_refund(order_id, refund_id=f"rfd_{number:032x}", amount_minor=amount, status=status)
     for words, then in (((), stored), (("--yes",), becomes)):
         assert said(reconciled, *words) == [COUNTED] * (becomes != stored)
         assert reconciled.get("OrdersTable", order_id=order_id).get("pending_refunds_minor") == then
