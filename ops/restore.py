@@ -6,9 +6,8 @@ are disabled until all of it is done.
     restore rows --from 2026-11-21T12:00:00Z           then, with the restored time, bring rows, orders and Stripe
                                                        together, whichever of them the restore has set back
 
-`rows` writes payment rows that are missing or behind Stripe's list, sends the outcomes of refunds again, and those of
-payments that their orders have not seen, counts each order's pending refunds, and lets reconcile read Stripe's events
-again. Both can be repeated.
+`rows` writes payment rows that are missing or behind Stripe's list, sends the outcomes of refunds and payments again,
+counts each order's pending refunds, and lets reconcile read Stripe's events again. Both can be repeated.
 """
 
 import logging
@@ -58,13 +57,13 @@ EVENT_LATE_SECONDS = 25 * 3600
 an alarm, and clocks differ by less than an hour. What was applied after the restored point in time is lost."""
 _PAGE, _THREADS = 100, 16
 
-MISSING, COPIED, EXISTS, EXPIRED = "missing", "copied", "left_as_it_is", "expired"
 CHANGED = "it changed meanwhile: run this again"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    help_ = "copy what a table lacks, or then mend rows and orders"
-    parser.add_argument("action", choices=("copy", "rows"), help=help_)
+    parser.add_argument(
+        "action", choices=("copy", "rows"), help="copy what a table lacks, or then mend rows and orders"
+    )
     parser.add_argument("--table", choices=TABLES, default=TABLES[0], help="of copy: the stack's, by its logical id")
     about = "of copy: the name of the restored table; of rows: the restored time, as 2026-11-21T12:00:00Z"
     parser.add_argument("--from", dest="since", required=True, metavar="TABLE|TIME", help=about)
@@ -76,11 +75,11 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     if arguments.action == "copy":
         return _copy_table(stack, arguments.table, given, is_dry_run=is_dry_run)
     try:
-        since = datetime.strptime(given, "%Y-%m-%dT%H:%M:%S%z")
+        since = int(datetime.strptime(given, "%Y-%m-%dT%H:%M:%S%z").timestamp())
     except ValueError:
         raise Problem(f"--from {given} is not a time with a zone: 2026-11-21T12:00:00Z") from None
     try:
-        return _rows(stack, int(since.timestamp()), is_dry_run=is_dry_run)
+        return _rows(stack, since, is_dry_run=is_dry_run)
     except Deferred as stopped:
         raise Problem(f"it stopped at {stopped}: run it again", ExitStatus.FOUND) from stopped
 
@@ -99,24 +98,24 @@ def _copy_table(stack: Stack, logical_id: str, source: str, *, is_dry_run: bool)
     counts, threads = Counter[str](), Threads(_THREADS)
     for items in batched(stack.scan(source), _PAGE, strict=False):
         counts.update(threads(partial(_copy, stack, target, is_dry_run), items))
-    return Report({"table": logical_id, **counts}, is_dry_run=is_dry_run and bool(counts[MISSING]))
+    return Report({"table": logical_id, **counts}, is_dry_run=is_dry_run and bool(counts["missing"]))
 
 
 def _copy(stack: Stack, target: str, is_dry_run: bool, item: Item) -> str:
     """Copy the item to the target if that lacks it; returns what was done."""
     if "expires_at" in item and int(item["expires_at"]["N"]) <= time.time():
-        return EXPIRED  # DynamoDB would delete it again.
+        return "expired"  # DynamoDB would delete it again.
     if is_dry_run:
         key = {name: item[name] for name in ("order_id", "refund_id") if name in item}
-        return EXISTS if "Item" in stack.dynamodb.get_item(TableName=target, Key=key) else MISSING
+        return "left_as_it_is" if "Item" in stack.dynamodb.get_item(TableName=target, Key=key) else "missing"
     # A later release may have let the order's PaymentIntent be created, under keys of its own. A worker that believed
     # the earlier release would create a second one. Without `released_at` the row is held, and released after a look.
-    copied, lacks_it = {**item}, "attribute_not_exists(order_id)"
-    copied.pop("released_at", None)
+    item = {name: value for name, value in item.items() if name != "released_at"}
+    lacks_it = "attribute_not_exists(order_id)"
     with suppress(stack.dynamodb.exceptions.ConditionalCheckFailedException):
-        stack.dynamodb.put_item(TableName=target, Item=copied, ConditionExpression=lacks_it)
-        return COPIED
-    return EXISTS
+        stack.dynamodb.put_item(TableName=target, Item=item, ConditionExpression=lacks_it)
+        return "copied"
+    return "left_as_it_is"
 
 
 # ---------------------------------------------------------------- rows
@@ -198,58 +197,51 @@ class Mending:
         return (self._tell(*names, payment_intent_id) for names, payment_intent_id in ours.items())
 
     def _tell(self, order_id: str, refund_id: str, payment_intent_id: str) -> Found:
-        row, seen_at = self.tools.payments.read(order_id), self.tools.now()
-        is_paid = row and row.payment_intent_id == payment_intent_id and row.state is PaymentState.SUCCEEDED
-        # With --yes the row was written before.
-        if not (is_paid or self.is_dry_run):
-            return Found(order_id, f"{refund_id} is made, and its payment's row does not show it", is_left=True)
-        key = to_item({"order_id": order_id, "refund_id": refund_id})
+        key, tools = to_item({"order_id": order_id, "refund_id": refund_id}), self.tools
         if "Item" not in self.refunds.client.get_item(TableName=self.refunds.table, Key=key, ConsistentRead=True):
             return Found(order_id, f"{refund_id} is made, and the order service lost it", is_left=True)
-        made = None if self.is_dry_run else own(refund_id, list_refunds(payment_intent_id, self.tools))
-        if row and made and (synced := sync_row(order_id, payment_intent_id, self.tools)):
-            tell(synced, made, self.tools, seen_at=seen_at)
+        if not self.is_dry_run:
+            seen_at, row = tools.now(), sync_row(order_id, payment_intent_id, tools)
+            made = own(refund_id, list_refunds(payment_intent_id, tools))
+            is_paid = row and row.payment_intent_id == payment_intent_id and row.state is PaymentState.SUCCEEDED
+            if not (row and made and is_paid):
+                return Found(order_id, f"{refund_id} is made, and its payment's row does not show it", is_left=True)
+            tell(row, made, tools, seen_at=seen_at)
         return Found(order_id, f"the outcome of {refund_id} is sent again")
 
     def orders(self, parallel: Parallel = one_after_another) -> Iterator[Found]:
         """Emit what an order has not seen of its payment, and count its pending refunds. Raises ReadsThrottled."""
-        payments = self.tools.payments
-        scan: Any = payments.client.get_paginator("scan").paginate  # boto3's types lack Limit.
-        for page in scan(TableName=payments.table, Limit=_PAGE, ConsistentRead=True):
+        client: Any = self.tools.payments.client  # boto3's types lack Limit for paginate.
+        given = {"TableName": self.tools.payments.table, "Limit": _PAGE, "ConsistentRead": True}
+        for page in client.get_paginator("scan").paginate(**given):
             rows = list(map(payment_of, page["Items"]))
             keys = [{"order_id": row.request.order_id} for row in rows]
-            items = read_items(payments.client, self.release.orders.table, keys)
-            orders = {item["order_id"]["S"]: item for item in items}
-            yield from chain(*parallel(lambda row, of=orders: list(self._order(row, of)), rows))  # type: ignore[misc]
+            orders = {item["order_id"]["S"]: item for item in read_items(client, self.release.orders.table, keys)}
+            yield from chain(*parallel(partial(self._order, orders), rows))
 
-    def _order(self, row: Payment, orders: Mapping[str, Item]) -> Iterator[Found]:
-        order_id = row.request.order_id
+    def _order(self, orders: Mapping[str, Item], row: Payment) -> list[Found]:
+        order_id, tools, found = row.request.order_id, self.tools, list[str]()
         if (item := orders.get(order_id)) is None:
-            yield Found(order_id, "its order is lost", is_left=True)
-            return
+            return [Found(order_id, "its order is lost", is_left=True)]
         seen = from_item(item).get("payment_revision", 0)
         if row.payment_intent_id and row.revision < seen and not self.is_dry_run:
             # It was put back, and its total with it: emitted, that would replace the order's.
-            row = sync_row(order_id, row.payment_intent_id, self.tools) or row
+            row = sync_row(order_id, row.payment_intent_id, tools) or row
         if row.state is not PaymentState.PENDING and row.revision != seen:
             # Above what the order has seen, also if another clock was ahead of this one.
-            at = max(self.tools.now(), seen + 1)
-            is_done = self.is_dry_run or self.tools.payments.write_if_unchanged(row, {"last_emitted_at": at}, now=at)
-            yield Found(order_id, "its payment is emitted again") if is_done else Found(order_id, CHANGED, is_left=True)
+            at = max(tools.now(), seen + 1)
+            is_done = self.is_dry_run or tools.payments.write_if_unchanged(row, {"last_emitted_at": at}, now=at)
+            found.append("its payment is emitted again" if is_done else CHANGED)
         if row.state is PaymentState.SUCCEEDED:
-            yield from self._count(order_id, item)
-
-    def _count(self, order_id: str, item: Item) -> Iterator[Found]:
-        """Let the order's sum of pending refunds be what they sum up to."""
-        try:
-            order, found = StoredOrder.from_item(item), self.refunds.of_order(order_id)
-        except ValueError:
-            yield Found(order_id, "pending refunds not counted: the order cannot be read, `explain` it")
-            return
-        if pending_minor(found) != order.pending_refunds_minor:
-            is_done = self.is_dry_run or self.refunds.count(order, found)
-            counted = Found(order_id, "its pending refunds are counted again")
-            yield counted if is_done else Found(order_id, CHANGED, is_left=True)
+            try:
+                order, refunds = StoredOrder.from_item(item), self.refunds.of_order(order_id)
+            except ValueError:
+                found.append("pending refunds not counted: the order cannot be read, `explain` it")
+            else:
+                if pending_minor(refunds) != order.pending_refunds_minor:
+                    is_done = self.is_dry_run or self.refunds.count(order, refunds)
+                    found.append("its pending refunds are counted again" if is_done else CHANGED)
+        return [Found(order_id, each, each == CHANGED) for each in found]
 
 
 def _tools(stack: Stack) -> Tools:

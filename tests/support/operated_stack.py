@@ -1,6 +1,6 @@
 """A stack for the commands of `python -m ops`, in one process: tables in memory, moto's queues, a Stripe stand-in.
 
-`charge` runs charge_order's own handler; nothing runs by itself.
+`deliver` runs charge_order's own handler; nothing runs by itself.
 """
 
 import json
@@ -14,16 +14,13 @@ from uuid import uuid4
 
 import boto3
 
-from charge_order.app import ORDER_EVENT
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, new_order_item
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.deliveries import handle as charge_order
 from onecharge.payments.payment_intents import description_of
 from onecharge.payments.rows import FrozenRequest, Payment
-from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.dynamodb import from_item, shard_of, to_item
-from onecharge.runtime.queues import Queue
 from ops.command_line import COMMANDS, parser
 from ops.connection import Stack
 from ops.output import show
@@ -33,8 +30,7 @@ from tests.shop.builders import SHOP
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.shop.tools import tools_of
 from tests.support.fake_sns import FakeSns
-from tests.support.harness import create_table, load_template, received
-from tests.support.silent import SILENT
+from tests.support.harness import create_table, load_template
 
 API_KEY = "sk_test_operated"
 HOUR = 3600
@@ -231,27 +227,11 @@ class OperatedStack:
         given = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
         return str(self.sqs.send_message(QueueUrl=url, MessageBody=body, MessageAttributes=given, **place)["MessageId"])
 
-    def messages(self, queue: str, *, visibility_seconds: int = 0) -> list[Mapping[str, Any]]:
+    def messages(self, queue: str) -> list[Mapping[str, Any]]:
         """The visible messages of a queue, which stay visible."""
-        all_of_them = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"], "MaxNumberOfMessages": 10}
-        url = self.stack.resource(queue)
-        answer = self.sqs.receive_message(QueueUrl=url, VisibilityTimeout=visibility_seconds, **all_of_them)
-        return list(answer.get("Messages", []))
-
-    def charge(self) -> None:
-        """charge_order receives a batch of the payments queue; what it does not report as failed is deleted."""
-        url, dlq_url = self.stack.resource("PaymentsQueue"), self.stack.resource("PaymentsDlq")
-        messages = self.messages("PaymentsQueue", visibility_seconds=30)
-        if not messages:
-            return
-        queue, tools = Queue(lambda: self.sqs, url, dlq_url), tools_of
-        handle = lambda event: charge_order(event, tools(self.stack.payments, self.stack.payment_intents, self.now))  # noqa: E731
-        consumer = Consumer(model=ORDER_EVENT, handle=handle, queue=queue, logger=SILENT, count=SILENT)
-        answer = consumer.consume(received(messages))
-        failed = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
-        for message in messages:
-            if message["MessageId"] not in failed:
-                self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        given: Any = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"], "MaxNumberOfMessages": 10}
+        given |= {"QueueUrl": self.stack.resource(queue), "VisibilityTimeout": 0}
+        return list(self.sqs.receive_message(**given).get("Messages", []))
 
     def deliver(self, order_id: str) -> None:
         """The order's present event reaches the worker."""

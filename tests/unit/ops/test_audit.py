@@ -10,7 +10,6 @@ import pytest
 from ops import facts
 from ops.audit import Audit, day
 from ops.errors import Problem
-from tests.shop.builders import SHOP
 from tests.support.operated_stack import FINAL, OperatedStack
 
 ORDER_ID, REFUND_ID = "ord_" + "a" * 32, "rfd_" + "b" * 32
@@ -51,32 +50,8 @@ def test_charges_of_others_are_no_difference(operated: OperatedStack) -> None:
     assert (document["differences"], document["transactions_that_name_no_order_of_this_shop"]) == ([], 4)
 
 
-def tamper(table: str, **changes: Any) -> Callable[[OperatedStack, str], None]:
-    def change(shop: OperatedStack, order_id: str) -> None:
-        shop.set_order(order_id, **changes) if table == "order" else shop.set_payment(order_id, **changes)
-
-    change.__name__ = f"{table} {changes}"
-    return change
-
-
-def charge_again(shop: OperatedStack, order_id: str) -> None:
-    shop.intent("", confirm="pm_card_visa", metadata={"order_id": order_id, "shop": SHOP})
-
-
-def lose_row(shop: OperatedStack, order_id: str) -> None:
-    shop.delete("PaymentsTable", order_id=order_id)
-
-
-def lose_order(shop: OperatedStack, order_id: str) -> None:
-    shop.delete("OrdersTable", order_id=order_id)
-
-
-def dispute(shop: OperatedStack, order_id: str) -> None:
-    shop.standin.open_dispute(str(shop.payment(order_id).payment_intent_id))
-
-
-def refund_by_hand(shop: OperatedStack, order_id: str) -> None:
-    shop.refund(order_id, 500)
+def intent_of(shop: OperatedStack, order_id: str) -> str:
+    return str(shop.payment(order_id).payment_intent_id)
 
 
 def refund_unknown_here(shop: OperatedStack, order_id: str) -> None:
@@ -84,41 +59,38 @@ def refund_unknown_here(shop: OperatedStack, order_id: str) -> None:
     shop.set_payment(order_id, amount_refunded_minor=500)
 
 
-def refund_unknown_there(shop: OperatedStack, order_id: str) -> None:
-    shop.put_refund(order_id, refund_id=REFUND_ID, status="SUCCEEDED")
-
-
 def refund_of_another_currency(shop: OperatedStack, order_id: str) -> None:
     shop.put_refund(order_id, refund_id=REFUND_ID, status="SUCCEEDED", currency="USD")
     refund_unknown_here(shop, order_id)
 
 
+TAMPERED: list[tuple[Callable[[OperatedStack, str], Any], str]] = [
+    (lambda shop, id_: shop.set_payment(id_, amount_minor=2499), "are not the row's"),
+    (lambda shop, id_: shop.set_payment(id_, currency="USD"), "are not the row's"),
+    (lambda shop, id_: shop.set_payment(id_, amount_refunded_minor=500), "its refunds or its dispute changed"),
+    (lambda shop, id_: shop.set_payment(id_, payment_intent_id="pi_unknown"), "does not have the row's pi_unknown"),
+    (lambda shop, id_: shop.set_payment(id_, state="PENDING", **FINAL), "the row becomes SUCCEEDED"),
+    (lambda shop, id_: shop.set_order(id_, amount_minor=2499), "priced again"),
+    (lambda shop, id_: shop.set_order(id_, currency="USD"), "priced again"),
+    (lambda shop, id_: shop.set_order(id_, status="PAYMENT_DECLINED"), "the order does not have it yet"),
+    (lambda shop, id_: shop.set_order(id_, status="CANCELED"), "the order is CANCELED, and was charged"),
+    (lambda shop, id_: shop.intent(id_, confirm="pm_card_visa"), "names another PaymentIntent"),
+    (lambda shop, id_: shop.delete("PaymentsTable", order_id=id_), "there is no row: it is written again"),
+    (lambda shop, id_: shop.delete("OrdersTable", order_id=id_), "there is a payment, and no order"),
+    (lambda shop, id_: shop.standin.open_dispute(intent_of(shop, id_)), "the charge is disputed"),
+    (lambda shop, id_: shop.refund(id_, 500), "its refunds or its dispute changed"),
+    (refund_unknown_here, "OrderRefunds has no such refund"),
+    (lambda shop, id_: shop.put_refund(id_, refund_id=REFUND_ID, status="SUCCEEDED"), "Stripe has no such refund"),
+    (refund_of_another_currency, "of 5.00 EUR"),
+]
+
+
 @pytest.mark.parametrize("days_ago", [0, 7])
 @pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (tamper("row", amount_minor=2499), "are not the row's"),
-        (tamper("row", currency="USD"), "are not the row's"),
-        (tamper("row", amount_refunded_minor=500), "its refunds or its dispute changed"),
-        (tamper("row", payment_intent_id="pi_unknown"), "does not have the row's pi_unknown"),
-        (tamper("row", state="PENDING", **FINAL), "the row becomes SUCCEEDED"),
-        (tamper("order", amount_minor=2499), "priced again"),
-        (tamper("order", currency="USD"), "priced again"),
-        (tamper("order", status="PAYMENT_DECLINED"), "the order does not have it yet"),
-        (tamper("order", status="CANCELED"), "the order is CANCELED, and was charged"),
-        (charge_again, "names another PaymentIntent"),
-        (lose_row, "there is no row: it is written again"),
-        (lose_order, "there is a payment, and no order"),
-        (dispute, "the charge is disputed"),
-        (refund_by_hand, "its refunds or its dispute changed"),
-        (refund_unknown_here, "OrderRefunds has no such refund"),
-        (refund_unknown_there, "Stripe has no such refund"),
-        (refund_of_another_currency, "of 5.00 EUR"),
-    ],
-    ids=lambda given: getattr(given, "__name__", None),
+    ("change", "why"), TAMPERED, ids=[f"{number} {each[1]}" for number, each in enumerate(TAMPERED)]
 )
 def test_whatever_is_tampered_with_is_found(
-    operated: OperatedStack, change: Callable[[OperatedStack, str], None], why: str, days_ago: int
+    operated: OperatedStack, change: Callable[[OperatedStack, str], Any], why: str, days_ago: int
 ) -> None:
     """Of a charge of today, or of a week ago whose row and order say it was made now: midnight is no difference."""
     with operated.hours_ago(24 * days_ago):
@@ -138,7 +110,7 @@ def test_a_dispute_of_a_later_day_is_compared(operated: OperatedStack) -> None:
     with operated.hours_ago(24):
         order_id = operated.pay().order_id
     assert operated.ops("audit", "yesterday")[0] == 0
-    dispute(operated, order_id)
+    operated.standin.open_dispute(intent_of(operated, order_id))
     assert operated.ops("audit", "yesterday")[0] == 1
 
 
@@ -146,7 +118,7 @@ def test_an_item_that_cannot_be_read_hides_no_other_difference(operated: Operate
     """It is one itself."""
     broken, twice = operated.pay().order_id, operated.pay().order_id
     operated.put_refund(broken, refund_id=REFUND_ID, amount_minor=0)
-    charge_again(operated, twice)
+    operated.intent(twice, confirm="pm_card_visa")
     found = {each["order_id"]: each["why"] for each in audited(operated)["differences"]}
     assert found.keys() == {broken, twice}
     assert "cannot be read" in found[broken]
