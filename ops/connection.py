@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from urllib.parse import urlsplit
 import boto3
 import stripe
 from botocore.config import Config
-from botocore.exceptions import ClientError
 
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.refunds import REFUND_ID_PATTERN
@@ -116,13 +116,10 @@ class Stack:
 
     def secret(self, logical_id: str) -> str:
         """The present value of a secret of template.yaml, empty until one is stored. It is never shown."""
-        secrets = self.client("secretsmanager")
-        try:
-            return str(secrets.get_secret_value(SecretId=self.resource(logical_id))["SecretString"]).strip()
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "ResourceNotFoundException":
-                raise
-            return ""
+        client = self.client("secretsmanager")
+        with suppress(client.exceptions.ResourceNotFoundException):
+            return str(client.get_secret_value(SecretId=self.resource(logical_id))["SecretString"]).strip()
+        return ""
 
     def resource(self, logical_id: str) -> str:
         """The physical id of a resource of template.yaml: a table's name, a queue's URL."""
@@ -186,8 +183,8 @@ class Stack:
         if re.fullmatch(REFUND_ID_PATTERN, given):
             # Refunds are stored by their order: the table is read, which costs a cent for some ten thousand of them.
             wanted = {"FilterExpression": "refund_id = :id", "ExpressionAttributeValues": expression_values(id=given)}
-            for item in self.scan(self.resource("OrderRefundsTable"), **wanted):
-                return str(item["order_id"]["S"])
+            if found := list(self.scan(self.resource("OrderRefundsTable"), **wanted)):
+                return str(found[0]["order_id"]["S"])
             raise Problem(NO_SUCH_ORDER.replace("order", "refund"), ExitStatus.FOUND)
         if re.fullmatch(r"re_\w+", given):
             given = str(self.stripe.v1.refunds.retrieve(given).payment_intent)

@@ -91,13 +91,13 @@ def gather(
     order_id: str,
     *,
     asks_stripe: bool = True,
-    intent_ids: Collection[str] | None = None,
+    intent_ids: Collection[str] = (),
     reads_log: bool = False,
 ) -> Facts:
     """All that is known about the order; the log only if it is asked for.
 
     Args:
-        intent_ids: the order's PaymentIntents beside the row's, if they are known; None for those of its first day.
+        intent_ids: PaymentIntents of the order, beside the row's and those of its first day.
     """
     now, order, order_error = int(time.time()), None, None
     item, row = (stack.item(table, order_id=order_id) for table in ("OrdersTable", "PaymentsTable"))
@@ -127,11 +127,10 @@ def gather(
     )
     if not asks_stripe:
         return facts
-    known = {each for each in (payment and payment.payment_intent_id, *(intent_ids or ())) if each}
+    known = {each for each in (payment and payment.payment_intent_id, *intent_ids) if each}
+    created = {"gte": since - MARGIN_SECONDS, "lt": max([since, *began]) + _DAY_SECONDS}
     try:
-        if intent_ids is None or not known:
-            created = {"gte": since - MARGIN_SECONDS, "lt": max([since, *began]) + _DAY_SECONDS}
-            known |= _listed(stack.stripe, order_id, created, omitted)
+        known |= _listed(stack.stripe, order_id, created, omitted)
         found = filter(None, [_intent_facts(stack.stripe, each) for each in known])
         return replace(facts, has_answered=True, intents=sorted(found, key=lambda each: each.intent.created))
     except stripe.StripeError as error:

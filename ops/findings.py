@@ -5,7 +5,7 @@ charge, or `find_difference`, by which sync writes; then who moves it, a functio
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
 from typing import Any
@@ -41,17 +41,15 @@ class Severity(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence about the order, and what follows."""
+    """One sentence about the order; what happens next by itself; what a person does, or the command to type."""
 
     severity: Severity
     says: str
     next: str | None = None
-    """What happens by itself."""
     fix: str | None = None
-    """The command to type, or what a person does."""
 
     def as_document(self) -> dict[str, Any]:
-        return {"severity": self.severity.name, "says": self.says, "next": self.next, "fix": self.fix}
+        return asdict(self) | {"severity": self.severity.name}
 
 
 def fine(says: str) -> Finding:
@@ -200,24 +198,18 @@ def _disputes(facts: Facts) -> Iterator[Finding]:
         dispute = charge.dispute
         if dispute is None or (dispute.took_nothing and not dispute.needs_response):
             continue
-        says = f"the charge is disputed: {dispute.dispute_id} is {dispute.status}"
-        if charge.amount_refunded_minor:
-            says += f", and {as_money(charge.amount_refunded_minor, charge.currency)} of it is refunded"
-        if dispute.needs_response:
-            until = _due_by(facts, dispute.dispute_id)
-            evidence = ", with the refund as evidence" if charge.amount_refunded_minor else ""
-            yield broken(
-                says, f"respond at Stripe (Dashboard, Disputes){evidence}, {until}; pay nothing back meanwhile"
-            )
-        else:
+        says, evidence = f"the charge is disputed: {dispute.dispute_id} is {dispute.status}", ""
+        if refunded := charge.amount_refunded_minor:
+            says += f", and {as_money(refunded, charge.currency)} of it is refunded"
+            evidence = ", with the refund as evidence"
+        if not dispute.needs_response:
             yield fine(f"{says}: the customer has the money by it, or it is decided there: pay nothing")
-
-
-def _due_by(facts: Facts, dispute_id: str) -> str:
-    disputes = {each.id: each for intent in facts.intents for each in intent.disputes}
-    details = getattr(disputes.get(dispute_id), "evidence_details", None)
-    due_by = getattr(details, "due_by", None)
-    return f"by {time_of(due_by)}" if due_by else "by the date that is shown there"
+            continue
+        shown = [each for intent in facts.intents for each in intent.disputes if each.id == dispute.dispute_id]
+        due_by = next((time_of(at) for each in shown if (at := each.evidence_details.due_by)), "the date shown there")
+        yield broken(
+            says, f"respond at Stripe (Dashboard, Disputes){evidence}, by {due_by}; pay nothing back meanwhile"
+        )
 
 
 def _order(facts: Facts) -> Iterator[Finding]:

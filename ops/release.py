@@ -29,7 +29,7 @@ from ops.output import Report, time_of
 from ops.publish import touch
 
 ALL_SECONDS = 7 * 24 * 3600
-"""`--all` releases orders up to this age; older ones are named, and released one by one."""
+"""`--all` only names what is older."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -71,12 +71,10 @@ class Blocked(Exception):
 
 
 class Decision(NamedTuple):
-    """What follows for a row that is held."""
+    """What follows for a row that is held: what is one too many is canceled first; `store` is the order's, if any."""
 
     cancel: tuple[StripeIntent, ...] = ()
-    """Canceled at Stripe first: one too many."""
     store: StripeIntent | None = None
-    """The order's PaymentIntent: its end, or its id for the worker. None: Stripe has none."""
 
 
 def decide(row: Payment, found: Iterable[StripeIntent], *, shop: str, of: str | None = None) -> Decision:
@@ -111,15 +109,16 @@ def _ids(intents: Iterable[StripeIntent]) -> str:
 
 def changes_of(intent: StripeIntent, order: StoredOrder | None, now: int) -> dict[str, Any]:
     """What is written to the row for the order's PaymentIntent. An order that was told DECLINED waits for a card."""
-    match intent.status:
-        case _ if intent.is_open and order and order.status is OrderStatus.PAYMENT_DECLINED:
-            return final_changes(Finalize(PaymentState.DECLINED, intent), now)
-        case "succeeded":
-            return final_changes(Finalize(PaymentState.SUCCEEDED, intent), now)
-        case "canceled":
-            return final_changes(Finalize(PaymentState.CANCELED, intent, reason_of_cancellation(intent)), now)
-        case _:
-            return {"payment_intent_id": intent.payment_intent_id}
+    is_declined = order is not None and order.status is OrderStatus.PAYMENT_DECLINED
+    if intent.is_open and not is_declined:
+        return {"payment_intent_id": intent.payment_intent_id}
+    ends = {"succeeded": PaymentState.SUCCEEDED, "canceled": PaymentState.CANCELED}
+    state = PaymentState.DECLINED if intent.is_open else ends[intent.status]
+    return final_changes(Finalize(state, intent, reason_of_cancellation(intent)), now)
+
+
+def _is_canceling(row: Payment, order: StoredOrder | None) -> bool:
+    return row.cancel_requested_at is not None or (order is not None and order.status is OrderStatus.CANCELING)
 
 
 ENDS = {OrderStatus.CANCELED: PaymentState.CANCELED, OrderStatus.PAYMENT_DECLINED: PaymentState.DECLINED}
@@ -175,10 +174,7 @@ class Release(Look):
         changes = changes_without(row, order, now, has_looked=self.has_looked)
         if end := changes.get("state"):
             return self._write(row, changes, now, f"end it as {end}, as its order: Stripe has none")
-        is_canceled = row.cancel_requested_at or (order and order.status is OrderStatus.CANCELING)
-        what = (
-            "cancel the order, by a PaymentIntent that it never confirms" if is_canceled else "create a PaymentIntent"
-        )
+        what = "create a PaymentIntent" + (", and cancel it" if _is_canceling(row, order) else "")
         return self._write(row, changes, now, f"let the worker {what}: Stripe has none")
 
     def store(self, row: Payment, found: Decision, order: StoredOrder | None, now: int) -> str:
@@ -197,6 +193,7 @@ class Release(Look):
                 raise Blocked(f"{each.payment_intent_id} could not be canceled: run it again")
         what = f"store {store.payment_intent_id}, which is {store.status}"
         what = f"cancel {_ids(cancel)}, and {what}" if cancel else what
+        what += ": the worker cancels it" if store.is_open and _is_canceling(row, order) else ""
         return self._write(row, changes_of(store, order, now), now, what)
 
     def forget(self, row: Payment) -> str:

@@ -178,7 +178,7 @@ CASES: list[tuple[Facts, Severity, str, str]] = [
     (paid(disputed("warning_needs_response")), BROKEN, "dp_1 is warning_needs_response", "by 2027-01-15 09:00:00Z"),
     (paid(disputed("needs_response", refunds=[BY_HAND])), BROKEN, "5.00 EUR of it is refunded", "as evidence"),
     (paid(DONE, disputed("needs_response", "pi_2")), BROKEN, "dp_1 is needs_response", "pay nothing back"),
-    (paid(**UNASKED, of_row=OPEN_DISPUTE), BROKEN, "is disputed", "by the date that is shown there; pay nothing back"),
+    (paid(**UNASKED, of_row=OPEN_DISPUTE), BROKEN, "is disputed", "by the date shown there; pay nothing back"),
     (paid(disputed("lost"), of_row=LOST), FINE, "dp_1 is lost", ""),
     (paid(disputed("lost"), of_row=LOST), FINE, "decided there: pay nothing", ""),
     (paid(disputed("lost", refunds=[BY_HAND]), of_row=LOST | RETURNED_500), FINE, "decided there: pay nothing", ""),

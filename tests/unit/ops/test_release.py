@@ -156,7 +156,7 @@ def test_what_becomes_of_a_row_that_stripe_has_nothing_of(
     else:
         operated.delete("OrdersTable", order_id=order_id)
     before = operated.row(order_id)
-    released(operated, order_id)
+    assert ("cancel it" in released(operated, order_id)[0]) == (status is OrderStatus.CANCELING)
     after = operated.row(order_id)
     if changes is None:
         assert after == before
