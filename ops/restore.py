@@ -107,7 +107,11 @@ def _copy(stack: Stack, target: str, is_dry_run: bool, item: Item) -> str:
         return "expired"  # DynamoDB would delete it again.
     if is_dry_run:
         key = {name: item[name] for name in ("order_id", "refund_id") if name in item}
-        return "left_as_it_is" if "Item" in stack.dynamodb.get_item(TableName=target, Key=key) else "missing"
+        return (
+            "left_as_it_is"
+            if "Item" in stack.dynamodb.get_item(TableName=target, Key=key, ConsistentRead=True)
+            else "missing"
+        )
     # A later release may have let the order's PaymentIntent be created, under keys of its own. A worker that believed
     # the earlier release would create a second one. Without `released_at` the row is held, and released after a look.
     item = {name: value for name, value in item.items() if name != "released_at"}
@@ -197,16 +201,17 @@ class Mending:
         return (self._tell(*names, payment_intent_id) for names, payment_intent_id in ours.items())
 
     def _tell(self, order_id: str, refund_id: str, payment_intent_id: str) -> Found:
-        key, tools = to_item({"order_id": order_id, "refund_id": refund_id}), self.tools
+        row, seen_at, tools = self.tools.payments.read(order_id), self.tools.now(), self.tools
+        is_paid = row and row.payment_intent_id == payment_intent_id and row.state is PaymentState.SUCCEEDED
+        # With --yes the row was written before.
+        if not (is_paid or self.is_dry_run):
+            return Found(order_id, f"{refund_id} is made, and its payment's row does not show it", is_left=True)
+        key = to_item({"order_id": order_id, "refund_id": refund_id})
         if "Item" not in self.refunds.client.get_item(TableName=self.refunds.table, Key=key, ConsistentRead=True):
             return Found(order_id, f"{refund_id} is made, and the order service lost it", is_left=True)
-        if not self.is_dry_run:
-            seen_at, row = tools.now(), sync_row(order_id, payment_intent_id, tools)
-            made = own(refund_id, list_refunds(payment_intent_id, tools))
-            is_paid = row and row.payment_intent_id == payment_intent_id and row.state is PaymentState.SUCCEEDED
-            if not (row and made and is_paid):
-                return Found(order_id, f"{refund_id} is made, and its payment's row does not show it", is_left=True)
-            tell(row, made, tools, seen_at=seen_at)
+        made = None if self.is_dry_run else own(refund_id, list_refunds(payment_intent_id, tools))
+        if row and made and (synced := sync_row(order_id, payment_intent_id, tools)):
+            tell(synced, made, tools, seen_at=seen_at)
         return Found(order_id, f"the outcome of {refund_id} is sent again")
 
     def orders(self, parallel: Parallel = one_after_another) -> Iterator[Found]:

@@ -8,6 +8,7 @@ Without CLIENT_ID, the token is for the client "machines" of the stack's user po
 
 import os
 from argparse import ArgumentParser, Namespace
+from functools import cache
 
 import requests
 
@@ -29,6 +30,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     return Report({"access_token": token}, text=token)
 
 
+@cache  # AWS charges for each.
 def access_token(stack: Stack, scope: str) -> str:
     """A token with this scope; empty for a customer's. Raises Problem."""
     given = os.environ
