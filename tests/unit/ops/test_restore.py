@@ -9,7 +9,6 @@ import pytest
 
 from onecharge.contract.events import EventType
 from onecharge.contract.states import PaymentState
-from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.payments.payment_intents import PaymentIntents, Response
 from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.stripe_responses import Failure, ResponseKind
@@ -301,14 +300,11 @@ def test_the_sum_of_pending_refunds_is_counted_again(
 def test_a_sum_that_changes_meanwhile_is_left(reconciled: OperatedStack) -> None:
     """Staff requests a refund between the reads and the write. The sum may be the same again: another refund ended."""
     order_id = pair(reconciled, 1, "PAID", 9, "SUCCEEDED", 9)
-    refunds = OrderRefundStore(
-        reconciled.dynamodb, reconciled.stack.resource("OrderRefundsTable"), reconciled.stack.orders.table
-    )
     for stored in (None, 400, 300):
         reconciled.set_order(order_id, pending_refunds_minor=stored)
         before = reconciled.order(order_id)
         reconciled.set_order(order_id, pending_refunds_minor=300, refunds_revision=before.refunds_revision + 1)
-        assert not refunds.count(before, [])
+        assert not reconciled.stack.refunds.count(before, [])
         assert reconciled.order(order_id).pending_refunds_minor == 300
 
 
