@@ -101,6 +101,12 @@ class Stack:
         found: Item | None = self.dynamodb.get_item(**given).get("Item")
         return found
 
+    def tables_with(self, order_id: str) -> list[str]:
+        """The tables that have the order, or its payment, by their logical ids. Raises Problem if there is none."""
+        if found := [name for name in ("OrdersTable", "PaymentsTable") if self.item(name, order_id=order_id)]:
+            return found
+        raise Problem(NO_SUCH_ORDER, ExitStatus.FOUND)
+
     def scan(self, table: str, **given: Any) -> Iterator[Item]:
         """The items of a table by its name, read consistently."""
         pages = self.dynamodb.get_paginator("scan").paginate(TableName=table, ConsistentRead=True, **given)

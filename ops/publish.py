@@ -6,7 +6,6 @@ from typing import Any
 
 from onecharge.runtime.dynamodb import to_item
 from ops.connection import ORDER, Stack
-from ops.errors import NO_SUCH_ORDER, ExitStatus, Problem
 from ops.output import Report
 
 
@@ -18,9 +17,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
     order_id = stack.order_id_of(arguments.order)
     # Of OrderRefunds only inserts are published: republish sends refund requests again, and their worker the outcomes.
-    found = [name for name in ("OrdersTable", "PaymentsTable") if stack.item(name, order_id=order_id)]
-    if not found:
-        raise Problem(NO_SUCH_ORDER, ExitStatus.FOUND)
+    found = stack.tables_with(order_id)
     for name in found if arguments.yes else ():
         touch(stack.dynamodb, stack.resource(name), order_id)
     return Report({"order_id": order_id, "published_from": found}, is_dry_run=not arguments.yes)

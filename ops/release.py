@@ -23,7 +23,7 @@ from onecharge.payments.charge_rules import CREATE_SECONDS, Finalize, StripeInte
 from onecharge.payments.rows import OTHER_PARAMETERS, Payment
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from ops.connection import ORDER, Stack
-from ops.errors import NO_SUCH_ORDER, ExitStatus, Problem
+from ops.errors import Problem
 from ops.look import Look, Seen, unfinished
 from ops.output import Report, time_of
 from ops.publish import touch
@@ -48,7 +48,12 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         raise Problem("--of, --nothing and --forget are for one order")
     release = Release.of(stack, is_dry_run=not arguments.yes, has_looked=arguments.nothing)
     now = release.stripe_now()
-    rows = release.held(now) if arguments.all else [release.named(stack.order_id_of(arguments.order))]
+    if arguments.all:
+        rows = release.held(now)
+    else:
+        order_id = stack.order_id_of(arguments.order)
+        stack.tables_with(order_id)
+        rows = [release.named(order_id)]
     fresh = [row for row in rows if not arguments.all or now - row.request.placed_at <= ALL_SECONDS]
     seen = None if arguments.forget else release.look(fresh)
     found = list[dict[str, Any]]()
@@ -155,8 +160,6 @@ class Release(Look):
         """The row of this order."""
         if row := self.payments.read(order_id):
             return row
-        if self.orders.find(order_id) is None:
-            raise Problem(NO_SUCH_ORDER, ExitStatus.FOUND)
         raise Problem(f"{order_id} has no payment: its message makes one: `{self.ops} publish {order_id} --yes`")
 
     def release(self, row: Payment, seen: Seen, *, of: str | None = None) -> str:
