@@ -116,7 +116,7 @@ def test_the_admin_acts_for_customers_banks_and_time(client: sdk.StripeClient, a
     asks: Any = {**PAY, "payment_method": ASKS}
     admin.authenticate((waiting := client.v1.payment_intents.create(asks)).id)
     admin.add_fault(Fault.STAYS_PROCESSING)
-    admin.finish_processing((processing := client.v1.payment_intents.create(PAY)).id, succeed=False)
+    admin.authenticate((processing := client.v1.payment_intents.create(PAY)).id, succeed=False)
     decided = [client.v1.payment_intents.retrieve(each.id).status for each in (waiting, processing)]
     assert decided == ["succeeded", "requires_payment_method"]
     admin.advance_clock(24 * 3600)
@@ -130,7 +130,7 @@ def test_the_admin_acts_for_customers_banks_and_time(client: sdk.StripeClient, a
     with pytest.raises(sdk.PermissionError):
         client.v1.payment_intents.create(PAY, {"stripe_account": "acct_other"})
     admin.reset()
-    assert (admin.events(), admin.ledger().charges) == ([], ())
+    assert (admin.events(), admin.ledger().charges) == ([], [])
 
 
 @pytest.mark.parametrize(
