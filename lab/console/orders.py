@@ -91,7 +91,8 @@ def tally(
 
 def _row(order_id: str, lines: Sequence[Line], item: Mapping[str, Any], charges: int | None, now: float) -> OrderRow:
     worker = [line for line in lines if line.service == "charge_order"]
-    said = [line.message for line in worker if line.message != STRIPE_REQUEST]
+    # A release publishes the payment's outcome, or the order's message for the worker.
+    said = [line.message for line in lines if line.service in ("charge_order", "publish_events") and not line.verb]
     stored_at = datetime.fromisoformat(str(item["placed_at"])).timestamp() if item else now
     # The button "A day passes" changes the time that is stored.
     at = next((line.at for line in lines if line.message == _PLACED), stored_at)

@@ -102,9 +102,8 @@ class Pages:
 
     def _page(self, name: str, status: int = 200, **given: Any) -> Response:
         about = {"stack": self.reader.stack.name, "shop": self.shop, "breaks": self.breaks, "buttons": BREAKS.values()}
-        return HTMLResponse(
-            _TEMPLATES.get_template(name).render({**about, "problem": None, "said": None, **given}), status
-        )
+        html = _TEMPLATES.get_template(name).render({**about, "problem": None, "said": None, **given})
+        return HTMLResponse(html, status)
 
 
 def create_app(reader: Reader, *, breaks: LocalBreaks | None = None, shop: str = "") -> Starlette:

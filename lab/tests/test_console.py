@@ -137,11 +137,13 @@ def listed(events: list[Event], status: str, charges: int | None = 0, after: flo
     return tally({ORDER_ID: lines_of(*events)}, {ORDER_ID: item} if status != "no item" else {}, counted, T0 + after)
 
 
-def test_an_order_is_where_the_log_placed_it_and_held_until_its_next_delivery() -> None:
-    """The button "A day passes" makes the stored order a day older."""
+def test_an_order_is_where_the_log_placed_it_and_held_until_it_is_released() -> None:
+    """A release publishes the outcome, or lets a worker claim it. "A day passes" makes the stored order a day older."""
     early, held = line(-9, "order placed"), delivery(2, HELD)
-    made = [listed(events, "PENDING").rows[0] for events in ([held], [early, held], [early, held, AGAIN])]
-    assert [(each.at - T0, each.is_held) for each in made] == [(0, True), (-9, True), (-9, False)]
+    told = line(3, "event published", service="publish_events")
+    orders = [held], [early, held, WEBHOOK], [early, held, AGAIN], [early, held, told]
+    made = [listed(events, "PENDING").rows[0] for events in orders]
+    assert [(each.at - T0, each.is_held) for each in made] == [(0, True), (-9, True), (-9, False), (-9, False)]
 
 
 # ---------------------------------------------------------------- the timeline
