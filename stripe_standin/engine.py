@@ -60,7 +60,6 @@ _LISTED: Mapping[str, tuple[type[Object], str]] = {
 """By path: the class, and what a list of it filters by."""
 _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("POST", "payment_intents"): confirmation.create,
-    ("POST", f"payment_intents/{_ID}"): payment_intents.update,
     ("POST", f"payment_intents/{_ID}/confirm"): confirmation.confirm,
     ("POST", f"payment_intents/{_ID}/cancel"): payment_intents.cancel,
     ("POST", f"payment_intents/{_ID}/challenge"): confirmation.challenge,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from stripe_standin.account import Account, digest, shown
 from stripe_standin.errors import ApiError, missing, refused
 from stripe_standin.messages import Request
-from stripe_standin.parameters import METADATA, allow, metadata_of, one_of
+from stripe_standin.parameters import allow, one_of
 
 _CANCELLATION_REASONS = ("abandoned", "duplicate", "fraudulent", "requested_by_customer")
 
@@ -79,15 +79,6 @@ _CONSTANT: Mapping[str, Any] = {
     "livemode": False,
     "payment_method_options": {"card": _OF_CARD},
 }
-
-
-def update(account: Account, request: Request, identifier: str) -> dict[str, Any]:
-    """POST /v1/payment_intents/{id}: adds metadata; any update clears the last error."""
-    parameters = allow(request, METADATA)
-    intent = account.find(PaymentIntent, identifier)
-    intent.metadata |= metadata_of(parameters)
-    intent.last_payment_error = None
-    return intent.as_json()
 
 
 def cancel(account: Account, request: Request, identifier: str) -> dict[str, Any]:

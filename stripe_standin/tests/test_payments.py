@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stripe_standin import attempts
-from stripe_standin.amounts import CURRENCIES, MINIMUM_AMOUNTS
+from stripe_standin.amounts import MINIMUM_AMOUNTS
 from stripe_standin.charges import Charge
 from stripe_standin.errors import ApiError
 from stripe_standin.payment_methods import USED_UP
@@ -123,7 +123,7 @@ def test_an_amount_below_the_minimum_is_refused(stripe: Stripe, currency: str) -
         short(stripe.post("payment_intents", {**CREATE, "amount": str(each), "currency": currency}))
         for each in (least, least - 1)
     ]
-    assert (answers, currency in CURRENCIES) == ([(200, NEEDS_METHOD), (400, "amount_too_small")], True)
+    assert answers == [(200, NEEDS_METHOD), (400, "amount_too_small")]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_an_amount_below_the_minimum_is_refused(stripe: Stripe, currency: str) -
         ({"allowed_payment_method_types[0]": "sepa_debit"}, None),
         ({"allowed_payment_method_types[1]": "link"}, None),
         ({"payment_method_types[0]": "card"}, "payment_method_types_no_longer_supported"),
-        ({"currency": "xxx"}, None),
+        ({"currency": "euro"}, None),
         ({"confirm": "yes"}, None),
         ({"confirm": "true"}, UNEXPECTED),
         ({"confirm": "true", "payment_method": VISA, "use_stripe_sdk": "1"}, None),

@@ -42,7 +42,7 @@ def test_a_key_of_test_mode_is_needed(stripe: Stripe, authorization: str, status
         ("POST", "payment_intents/{id}/challenge", {"succeed": "true"}, (404, "resource_missing")),
         *((method, path, {}, (401, "secret_key_required")) for method, path in (
             ("GET", "payment_intents"), ("POST", "payment_intents"), ("POST", "payment_intents/{id}/confirm"),
-            ("POST", "payment_intents/{id}"), ("POST", "payment_intents/{id}/cancel"), ("POST", "refunds"),
+            ("POST", "payment_intents/{id}/cancel"), ("POST", "refunds"), ("GET", "events"),
         )),
     ],
 )  # fmt: skip
@@ -101,8 +101,8 @@ def test_a_response_names_its_request_version_and_time(stripe: Stripe) -> None:
 
 _READ = "payment_intents payment_intents/{id} charges events refunds disputes balance_transactions webhook_endpoints"
 _SENT = (
-    "payment_intents payment_intents/{id} payment_intents/{id}/confirm payment_intents/{id}/cancel "
-    "payment_intents/{id}/challenge refunds payment_methods webhook_endpoints"
+    "payment_intents payment_intents/{id}/confirm payment_intents/{id}/cancel payment_intents/{id}/challenge refunds "
+    "payment_methods webhook_endpoints"
 )
 
 
