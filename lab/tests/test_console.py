@@ -28,7 +28,6 @@ from lab.console.web import create_app
 from onecharge.orders.republication import DAY_SECONDS
 from ops.errors import Problem
 from ops.facts import Facts
-from ops.findings import Finding, Severity
 from ops.story import Event as StoryEvent
 from ops.story import story
 from stripe_standin.faults import Fault
@@ -415,15 +414,6 @@ def test_without_a_stand_in_there_are_no_buttons_and_while_it_is_down_it_is_said
         assert "Stripe is down for 45 s more" in console.page(path)
         assert ("read-only" in without.page(path), "<form" in without.page(path)) == (True, False)
     assert without.press("place")[0] == 404
-
-
-@pytest.mark.parametrize("then", ["reconcile compares it with Stripe", None])
-def test_an_order_that_waits_is_told_that_no_schedule_runs(console: Console, then: str | None) -> None:
-    """Else its customer would wait for ever, and nobody would know why."""
-    seen = console.reader.order.return_value
-    found = [Finding(Severity.WAITS, "it waits", then)]
-    console.reader.order.return_value = replace(seen, story=replace(seen.story, findings=found))
-    assert ("No schedule runs" in console.page()) is bool(then)
 
 
 def test_a_problem_is_one_line_without_a_secret(console: Console) -> None:

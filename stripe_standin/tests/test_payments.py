@@ -78,12 +78,15 @@ def test_events_hold_objects_and_name_their_request(stripe: Stripe) -> None:
     assert paid["request"]["idempotency_key"] == "confirm-1"
 
 
-def test_a_failed_authentication_makes_no_charge(stripe: Stripe) -> None:
-    """The PaymentIntent says why; another card can pay."""
-    attempts.decide(stripe.account, stripe.intent(intent := stripe.paid(ASKS)), succeed=False)
-    error, latest_charge = stripe.intent(intent).last_payment_error, stripe.intent(intent).latest_charge
-    assert error is not None
-    assert (error["code"], latest_charge) == ("payment_intent_authentication_failure", None)
+@pytest.mark.parametrize(
+    ("status", "code", "charges"),
+    [("requires_action", "payment_intent_authentication_failure", 0), ("processing", "card_declined", 1)],
+)
+def test_a_payment_that_fails_later_says_why(stripe: Stripe, status: str, code: str, charges: int) -> None:
+    """A failed authentication makes no charge; what was processing is declined, and its charge is a failed one."""
+    attempts.decide(stripe.account, stripe.intent(intent := MAKE[status](stripe)), succeed=False)
+    failed = [each.as_json()["status"] for each in stripe.account.all(Charge).values()]
+    assert ((stripe.intent(intent).last_payment_error or {})["code"], failed) == (code, ["failed"] * charges)
 
 
 @pytest.mark.parametrize(("text", "is_true"), [("true", True), ("True", True), ("false", False), ("False", False)])
