@@ -128,7 +128,6 @@ def demonstrate(options: argparse.Namespace, console: Console, serve_console: Se
         sole_user_of(work_dir),
         running_stack(
             work_dir=work_dir,
-            seed=seed,
             page_port=page_port,
             console_url=console_url(console_port, serve_console) if is_kept else "",
             on_progress=lambda message: say(f"• {message}"),

@@ -111,7 +111,6 @@ def running_stack(
     work_dir: Path,
     project: Path = PROJECT,
     stripe: GivenStripe | None = None,
-    seed: int = 0,
     messaging: str = "standard",
     webhooks_by_themselves: bool = False,
     page_port: int = 0,
@@ -142,7 +141,7 @@ def running_stack(
     with ExitStack() as parts:
         if stripe is None:
             on_progress("starting the Stripe stand-in")
-            stripe = parts.enter_context(_running_standin(seed))
+            stripe = parts.enter_context(_running_standin())
         is_standin = stripe.is_standin()
         page_server = parts.enter_context(ThreadingHTTPServer(("127.0.0.1", page_port), BaseHTTPRequestHandler))
         page_origin = f"http://127.0.0.1:{page_server.server_port}"
@@ -209,8 +208,8 @@ def running_stack(
 
 
 @contextmanager
-def _running_standin(seed: int) -> Iterator[GivenStripe]:
-    command = [sys.executable, "-m", "stripe_standin", "--seed", str(seed)]
+def _running_standin() -> Iterator[GivenStripe]:
+    command = [sys.executable, "-m", "stripe_standin"]
     with running(command, env=os.environ, log=None, cwd=PROJECT) as process:
         line = process.stdout.readline() if process.stdout else ""
         if not line:

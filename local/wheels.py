@@ -16,7 +16,7 @@ from local.project_files import PROJECT, files_of_the_project
 
 NOT_SHIPPED = """
     local/demo* local/new_* local/wheels.py local/pyproject.toml
-    stripe_standin/tests/* stripe_standin/pyproject.toml stripe_standin/CHANGELOG.md
+    stripe_standin/tests/* stripe_standin/pyproject.toml
 """.split()
 
 

@@ -13,13 +13,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="stripe-standin", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0, the default, is any free port")
-    parser.add_argument("--seed", type=int, default=0, help="of the generated ids")
     arguments = parser.parse_args()
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     try:
-        with running_standin(arguments.host, arguments.port, seed=arguments.seed) as standin:
+        with running_standin(arguments.host, arguments.port) as standin:
             print(json.dumps({"stripe_api_base": standin.base_url}), flush=True)
             stopped.wait()
     except (OSError, OverflowError) as reason:

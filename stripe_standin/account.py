@@ -57,14 +57,13 @@ class Schedule:
 
 @dataclass
 class Ids:
-    """Generates ids: the same seed and the same requests give the same ids."""
+    """Generates ids: the same requests give the same ids."""
 
-    seed: int = 0
     _counts: Counter[str] = field(default_factory=Counter)
 
     def new(self, kind: str) -> str:
         self._counts[kind] += 1
-        return f"{kind}_{digest(f'{self.seed}:{kind}:{self._counts[kind]}')[:24]}"
+        return f"{kind}_{digest(f'{kind}:{self._counts[kind]}')[:24]}"
 
 
 class CountedIds(Ids):
@@ -81,9 +80,6 @@ class Behavior:
 
     takes_cards: bool = True
     """Whether card payments are active: otherwise they are filtered out of `allowed_payment_method_types`."""
-    confirms_max: int = 100
-    """After this many confirms Stripe cancels the PaymentIntent. It has such a limit, and does not say which (Stripe
-    API reference, "Confirm a PaymentIntent")."""
     late_refund_seconds: float = 600.0
     """When a refund of pm_card_refundFail fails."""
     stores_refused_refunds: bool = True

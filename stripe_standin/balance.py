@@ -12,12 +12,11 @@ from stripe_standin.account import Account, shown
 _TYPES = {"dispute": "adjustment", "dispute_reversal": "adjustment"}
 """The type of a reporting category, if it has another name."""
 _SUFFIXES = {"refund_failure": "_failure", "dispute_reversal": "_reversal"}
-_FEE_PER_MILLE, _FEE_FIXED, _DISPUTE_FEE = 15, 25, 1500
 
 
 @dataclass(frozen=True)
 class BalanceTransaction:
-    """A movement of money, in the currency of its source: nothing is converted."""
+    """A movement of money, in the currency of its source and without a fee."""
 
     named: ClassVar = ("balance transaction", "id")
     id: str
@@ -27,19 +26,18 @@ class BalanceTransaction:
     currency: str
     reporting_category: str
     created: int
-    fee: int
 
     def as_json(self) -> dict[str, Any]:
-        fee = {"application": None, "currency": self.currency, "description": "Stripe fees", "type": "stripe_fee"}
         return {
-            **shown(self, ("id", "amount", "created", "currency", "fee", "reporting_category", "source")),
+            **shown(self, ("id", "amount", "created", "currency", "reporting_category", "source")),
             "object": "balance_transaction",
             "available_on": self.created,
             "balance_type": "payments",
             "description": None,
             "exchange_rate": None,
-            "fee_details": [{**fee, "amount": self.fee}] if self.fee else [],
-            "net": self.amount - self.fee,
+            "fee": 0,
+            "fee_details": [],
+            "net": self.amount,
             "status": "available",
             "type": _TYPES.get(self.reporting_category, self.reporting_category),
         }
@@ -52,8 +50,6 @@ def id_for(source: str, category: str = "") -> str:
 
 def book(account: Account, category: str, source: str, amount: int, currency: str) -> BalanceTransaction:
     """Book a movement of this reporting category: a positive amount goes to the account, a negative one from it."""
-    fees = {"charge": amount * _FEE_PER_MILLE // 1000 + _FEE_FIXED, "dispute": _DISPUTE_FEE}
-    id_, fee = id_for(source, category), fees.get(category, 0)
-    booked = BalanceTransaction(id_, source, amount, currency, category, account.now, fee)
-    account.all(BalanceTransaction)[id_] = booked
+    booked = BalanceTransaction(id_for(source, category), source, amount, currency, category, account.now)
+    account.all(BalanceTransaction)[booked.id] = booked
     return booked

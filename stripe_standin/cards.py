@@ -8,11 +8,6 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Succeeds:
-    """The payment succeeds."""
-
-
-@dataclass(frozen=True)
 class Declines:
     """The issuer declines, with this error code, decline code and advice code."""
 
@@ -20,15 +15,6 @@ class Declines:
     decline_code: str | None = "generic_decline"
     message: str = "Your card was declined."
     advice_code: str | None = "try_again_later"
-    param: str | None = None
-
-
-@dataclass(frozen=True)
-class RequiresAuthentication:
-    """The issuer requires 3-D Secure; the payment succeeds once the customer has authenticated."""
-
-
-CardBehavior = Succeeds | Declines | RequiresAuthentication
 
 
 @dataclass(frozen=True)
@@ -36,28 +22,18 @@ class Card:
     """One test payment method, by the number that a customer can type into a card form."""
 
     number: str
-    behavior: CardBehavior = Succeeds()
+    declines: Declines | None = None
     brand: str = "visa"
+    asks_customer: bool = False
+    """Whether the issuer requires 3-D Secure: the payment succeeds once the customer has authenticated."""
     refund_fails: bool = False
     """Whether a refund fails some time after it has succeeded."""
-    dispute_reason: str | None = None
 
 
 _GENERIC = Declines()
 _NO_FUNDS = Declines(decline_code="insufficient_funds", message="Your card has insufficient funds.")
 _LOST = Declines(decline_code="lost_card", advice_code="do_not_try_again")
-_STOLEN = Declines(decline_code="stolen_card", advice_code="do_not_try_again")
-_EXPIRED = Declines("expired_card", None, "Your card has expired.", "do_not_try_again", "exp_month")
-_INCORRECT_CVC = Declines(
-    "incorrect_cvc", None, "Your card's security code is incorrect.", "confirm_card_data", param="cvc"
-)
-_PROCESSING_ERROR = Declines(
-    "processing_error", None, "An error occurred while processing your card. Try again in a little bit."
-)
-_VELOCITY = Declines(
-    decline_code="card_velocity_exceeded",
-    message="Your card was declined for making repeated attempts too frequently or exceeding its amount limit.",
-)
+_EXPIRED = Declines("expired_card", None, "Your card has expired.", "do_not_try_again")
 
 TEST_CARDS: Mapping[str, Card] = {
     "pm_card_visa": Card("4242424242424242"),
@@ -67,15 +43,10 @@ TEST_CARDS: Mapping[str, Card] = {
     "pm_card_visa_chargeDeclined": Card("4000000000000002", _GENERIC),
     "pm_card_visa_chargeDeclinedInsufficientFunds": Card("4000000000009995", _NO_FUNDS),
     "pm_card_visa_chargeDeclinedLostCard": Card("4000000000009987", _LOST),
-    "pm_card_visa_chargeDeclinedStolenCard": Card("4000000000009979", _STOLEN),
-    "pm_card_visa_chargeDeclinedVelocityLimitExceeded": Card("4000000000006975", _VELOCITY),
     "pm_card_chargeDeclinedExpiredCard": Card("4000000000000069", _EXPIRED),
-    "pm_card_chargeDeclinedIncorrectCvc": Card("4000000000000127", _INCORRECT_CVC),
-    "pm_card_chargeDeclinedProcessingError": Card("4000000000000119", _PROCESSING_ERROR),
-    "pm_card_createDispute": Card("4000000000000259", dispute_reason="fraudulent"),
     "pm_card_refundFail": Card("4000000000005126", refund_fails=True),
-    "pm_card_authenticationRequired": Card("4000002760003184", RequiresAuthentication()),
-    "pm_card_threeDSecure2Required": Card("4000000000003220", RequiresAuthentication()),
+    "pm_card_authenticationRequired": Card("4000002760003184", asks_customer=True),
+    "pm_card_threeDSecure2Required": Card("4000000000003220", asks_customer=True),
 }
 CARD_NUMBERS: Mapping[str, str] = {card.number: name for name, card in TEST_CARDS.items()}
 """The name of the test card that has a number."""

@@ -7,27 +7,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from stripe_standin import payment_methods
-from stripe_standin.account import API_VERSION, Account
+from stripe_standin.account import Account
 from stripe_standin.amounts import amount_to_charge, currency_of
-from stripe_standin.attempts import attempt, authenticate
+from stripe_standin.attempts import attempt, decide
 from stripe_standin.errors import invalid, missing
 from stripe_standin.faults import Fault
 from stripe_standin.messages import Request
-from stripe_standin.parameters import METADATA, allow, boolean, metadata_of, one_of, values
+from stripe_standin.parameters import METADATA, allow, boolean, metadata_of, values
 from stripe_standin.payment_intents import PaymentIntent, emit_change, unexpected_state
 from stripe_standin.payment_methods import PaymentMethod
 
 CONFIRMABLE = ("requires_payment_method", "requires_confirmation", "requires_action")
 
-_CONFIRM = "payment_method|off_session|return_url|receipt_email|use_stripe_sdk"
-_CREATE = (
-    r"amount|currency|confirm|description|statement_descriptor_suffix"
-    r"|(allowed_)?payment_method_types\[\d*\]|automatic_payment_methods\[(enabled|allow_redirects)\]"
-)
-_REDIRECTS = (
-    "Payment methods that are enabled for this PaymentIntent might redirect your customer off of your page: you must "
-    "provide a `return_url`, or set `automatic_payment_methods[allow_redirects]` to `never`."
-)
+_CONFIRM = "payment_method|use_stripe_sdk"
+_CREATE = "amount|currency|confirm|description|receipt_email|statement_descriptor_suffix"
+_TYPES = r"(allowed_)?payment_method_types\[\d*\]"
 _SUCCEEDED = "You cannot confirm this PaymentIntent because it has already succeeded after being previously confirmed."
 _NOT_CONFIRMABLE = (
     "You cannot confirm this PaymentIntent because it has a status of {}. Only a PaymentIntent with one of the "
@@ -42,10 +36,14 @@ _NO_PAYMENT_METHOD = (
 
 def create(account: Account, request: Request, *, outcome: Fault | None = None) -> dict[str, Any]:
     """POST /v1/payment_intents, with `confirm` or without."""
-    parameters = allow(request, _CREATE, _CONFIRM, METADATA)
+    parameters = allow(request, _CREATE, _TYPES, _CONFIRM, METADATA)
     confirm_now = boolean(parameters, "confirm")
-    intent = _parse(account, request, parameters)
-    method = _method_given(account, intent, parameters)
+    intent = _parse(account, parameters)
+    method = None
+    if "payment_method" in parameters:
+        method = payment_methods.resolve(account, parameters["payment_method"])
+        payment_methods.check_usable(method, None)
+        intent.payment_method, intent.status = method.id, "requires_confirmation"
     if confirm_now:
         _check_confirmable(intent, method, parameters)
     # Validation ends here: from now on every response is stored under the key.
@@ -68,7 +66,6 @@ def confirm(account: Account, request: Request, identifier: str, *, outcome: Fau
     method = payment_methods.resolve(account, named) if named else None
     method = _check_confirmable(intent, method, parameters)
     payment_methods.check_usable(method, intent.as_json())
-    intent.receipt_email = parameters.get("receipt_email", intent.receipt_email)
     attempt(account, intent, method, request, outcome)
     return intent.as_json()
 
@@ -79,15 +76,20 @@ def challenge(account: Account, request: Request, identifier: str) -> dict[str, 
     intent = account.find(PaymentIntent, identifier)
     if parameters.get("client_secret") != intent.client_secret:
         raise missing("payment_intent", identifier, "intent")
-    authenticate(account, intent, succeed=boolean(parameters, "succeed"))
+    decide(account, intent, succeed=boolean(parameters, "succeed"))
     return intent.as_json()
 
 
 # ------------------------------------------------------------------------ validation
 
 
-def _parse(account: Account, request: Request, parameters: Mapping[str, str]) -> PaymentIntent:
-    _check_types(parameters, request.version or API_VERSION)
+def _parse(account: Account, parameters: Mapping[str, str]) -> PaymentIntent:
+    if values(parameters, "payment_method_types"):  # Since 2026-09-30.endive (Stripe's changelog).
+        text, code = "The parameter is no longer supported.", "payment_method_types_no_longer_supported"
+        raise invalid(text, param="payment_method_types", code=code)
+    if values(parameters, "allowed_payment_method_types") != ["card"]:
+        text = "The stand-in supports cards only: send `allowed_payment_method_types[]=card`."
+        raise invalid(text, param="allowed_payment_method_types")
     currency = currency_of(parameters)
     return PaymentIntent(
         id="",
@@ -98,59 +100,19 @@ def _parse(account: Account, request: Request, parameters: Mapping[str, str]) ->
         description=parameters.get("description"),
         receipt_email=parameters.get("receipt_email"),
         statement_descriptor_suffix=parameters.get("statement_descriptor_suffix"),
-        automatic_payment_methods=_automatic_payment_methods(parameters),
-        allowed_payment_method_types=values(parameters, "allowed_payment_method_types") or None,
         payment_method_types=["card"] if account.behavior.takes_cards else [],
     )
-
-
-def _check_types(parameters: Mapping[str, str], version: str) -> None:
-    """Source: Stripe's changelog, "Removes the payment method types parameter from Payment Intents and Setup Intents"
-    (2026-09-30.endive) and "Adds the allowed payment method types parameter" (2026-07-29.dahlia)."""
-    if values(parameters, "payment_method_types") and version >= "2026-09-30":
-        raise invalid(
-            "The `payment_method_types` parameter is no longer supported.",
-            param="payment_method_types",
-            code="payment_method_types_no_longer_supported",
-        )
-    allowed = values(parameters, "allowed_payment_method_types")
-    automatic = any(name.startswith("automatic_payment_methods[") for name in parameters)
-    if allowed and (automatic or values(parameters, "payment_method_types")):
-        raise invalid("`allowed_payment_method_types` cannot be combined with other choices of payment methods.")
-    if any(type_ != "card" for type_ in (*allowed, *values(parameters, "payment_method_types"))):
-        raise invalid("The stand-in supports cards only.", param="allowed_payment_method_types")
-
-
-def _method_given(account: Account, intent: PaymentIntent, parameters: Mapping[str, str]) -> PaymentMethod | None:
-    if "payment_method" not in parameters:
-        return None
-    method = payment_methods.resolve(account, parameters["payment_method"])
-    payment_methods.check_usable(method, None)
-    intent.payment_method, intent.status = method.id, "requires_confirmation"
-    return method
-
-
-def _automatic_payment_methods(parameters: Mapping[str, str]) -> dict[str, Any] | None:
-    """Enabled unless the request lists the types: the default since API version 2023-08-16."""
-    redirects = one_of(parameters, "automatic_payment_methods[allow_redirects]", ("always", "never"))
-    enabled = boolean(parameters, "automatic_payment_methods[enabled]", "true")
-    if not enabled or any("payment_method_types[" in name for name in parameters):
-        return None
-    return {"allow_redirects": redirects or "always", "enabled": True}
 
 
 def _check_confirmable(
     intent: PaymentIntent, method: PaymentMethod | None, parameters: Mapping[str, str]
 ) -> PaymentMethod:
-    """Returns the payment method; raises ApiError if it is missing, or if the PaymentIntent needs a return_url."""
-    for name in ("off_session", "use_stripe_sdk"):
-        boolean(parameters, name)
+    """Returns the payment method; raises ApiError if it is missing, or if the account takes no cards."""
+    boolean(parameters, "use_stripe_sdk")
     if method is None and intent.id:
         raise unexpected_state(intent, _NO_PAYMENT_METHOD)
     if method is None:
         raise invalid(_NO_PAYMENT_METHOD, code="payment_intent_unexpected_state")
     if not intent.payment_method_types:
         raise invalid("No card is allowed.", code="payment_intent_incompatible_payment_method", param="payment_method")
-    if intent.may_redirect and "return_url" not in parameters:
-        raise invalid(_REDIRECTS)
     return method

@@ -29,6 +29,7 @@ _CONSTANT: Mapping[str, Any] = {
     "is_charge_refundable": False,
     "livemode": False,
     "metadata": {},
+    "reason": "fraudulent",
 }
 """A dispute does not inherit the metadata of its charge."""
 
@@ -41,7 +42,6 @@ class Dispute:
     id: str
     charge: Charge
     amount: int
-    reason: str
     created: int
     status: str = "needs_response"
     booked: list[BalanceTransaction] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Dispute:
     def as_json(self) -> dict[str, Any]:
         return {
             **_CONSTANT,
-            **shown(self, ("id", "amount", "created", "reason", "status")),
+            **shown(self, ("id", "amount", "created", "status")),
             "balance_transactions": [each.as_json() for each in self.booked],
             "charge": self.charge.id,
             "currency": self.charge.currency,
@@ -66,15 +66,11 @@ class Dispute:
 
 
 def open_dispute(
-    account: Account,
-    charge: Charge,
-    reason: str = "fraudulent",
-    amount: int | None = None,
-    status: str = "needs_response",
+    account: Account, charge: Charge, amount: int | None = None, status: str = "needs_response"
 ) -> Dispute:
     if not charge.succeeded:
         raise invalid("Only a successful charge can be disputed.", param="charge")
-    dispute = Dispute(account.ids.new("du"), charge, amount or charge.amount, reason, account.now, status)
+    dispute = Dispute(account.ids.new("du"), charge, amount or charge.amount, account.now, status)
     account.all(Dispute)[dispute.id] = dispute
     charge.disputed = True
     dispute.booked.append(balance.book(account, "dispute", dispute.id, -dispute.amount, charge.currency))

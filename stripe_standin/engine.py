@@ -60,7 +60,6 @@ _LISTED: Mapping[str, tuple[type[Object], str]] = {
 """By path: the class, and what a list of it filters by."""
 _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("POST", "payment_intents"): confirmation.create,
-    ("POST", f"payment_intents/{_ID}"): payment_intents.update,
     ("POST", f"payment_intents/{_ID}/confirm"): confirmation.confirm,
     ("POST", f"payment_intents/{_ID}/cancel"): payment_intents.cancel,
     ("POST", f"payment_intents/{_ID}/challenge"): confirmation.challenge,
@@ -80,11 +79,11 @@ _HAVE_OUTCOMES = (confirmation.create, confirmation.confirm, refunds.create)
 
 
 class StripeEngine:
-    """Stripe and its accounts. `clock` returns epoch seconds; the same seed and requests give the same ids."""
+    """Stripe and its accounts. `clock` returns epoch seconds."""
 
-    def __init__(self, clock: Callable[[], float], *, seed: int = 0, ids: Ids | None = None) -> None:
+    def __init__(self, clock: Callable[[], float], *, ids: Ids | None = None) -> None:
         self._clock = clock
-        self._ids = ids or Ids(seed)
+        self._ids = ids or Ids()
         self._account_of_key: dict[str, str | None] = {}
         self.schedule = Schedule()
         self.behavior = Behavior()

@@ -2,8 +2,7 @@
 
     STRIPE_SECRET_KEY=sk_test_… python -m stripe_standin.parity     about 120 requests, none of which moves real money
 
-parity.txt has the questions and the expected answers. Any other answer that is not known either is new: a finding about
-this stand-in, or about Stripe.
+parity.txt has the questions and the expected answers. Another answer is a finding about this stand-in, or about Stripe.
 """
 
 import json
@@ -45,18 +44,16 @@ class Parity:
         self._base, self._api_key = base, api_key
         self.names: dict[str, str] = {}
 
-    def ask(self, question: str) -> Iterator[tuple[str, str, str]]:
-        """Send the requests of a question; yields each, its answer, and the verdict."""
+    def ask(self, question: str) -> Iterator[tuple[str, str]]:
+        """Send the requests of a question; yields each that is not answered as expected, and its answer."""
         self.names = {"run": uuid4().hex[:24], "256": "k" * 256}
         for line in QUESTIONS[question]:
-            request, _, wanted = line.partition(" → ")
-            expected, _, known = wanted.partition(" | ")
-            self.names["earlier"] = self.names.get("charge", "")
+            request, _, expected = line.partition(" → ")
             for response in self._send_all(request):
                 choices = [self._filled(choice) for choice in expected.split(" or ")]
                 answers = [self._shown(response, choice) for choice in choices]
-                is_expected = any(map(operator.eq, answers, choices)) if wanted else response[0] == 200
-                yield line, answers[0], "as expected" if is_expected else "as known" if answers[0] == known else "new"
+                if not any(map(operator.eq, answers, choices)) if expected else response[0] != 200:
+                    yield line, answers[0]
 
     def _send_all(self, request: str) -> list[tuple[int, dict[str, Any]]]:
         """Send it once, or as often as it says: in parallel if all have one key."""
@@ -117,16 +114,16 @@ def _value(body: Any, path: str) -> str:
 
 
 def report(parity: Parity) -> int:
-    """Print a verdict on each question, and each answer that is not as expected. Returns the number of new answers."""
-    new = 0
+    """Print each question, and each answer that is not as expected. Returns the number of these answers."""
+    count = 0
     for question in QUESTIONS:
-        others = [each for each in parity.ask(question) if each[2] != "as expected"]
-        print(f"{others[0][2] if others else 'as expected':12} {question}")
-        for line, answer, verdict in others:
-            new += verdict == "new"
-            print(f"    {verdict}: {line}\n    answered: {answer}")
-    print(f"{len(QUESTIONS)} questions, {new} new answers")
-    return new
+        others = list(parity.ask(question))
+        print(f"{'another answer' if others else 'as expected':15}{question}")
+        for line, answer in others:
+            print(f"    {line}\n    answered: {answer}")
+        count += len(others)
+    print(f"{len(QUESTIONS)} questions, {count} other answers")
+    return count
 
 
 def main() -> None:

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 from stripe_standin.account import Account, digest, shown
 from stripe_standin.errors import ApiError, missing, refused
 from stripe_standin.messages import Request
-from stripe_standin.parameters import METADATA, allow, metadata_of, one_of
+from stripe_standin.parameters import allow, one_of
 
-CANCELLATION_REASONS = ("abandoned", "duplicate", "fraudulent", "requested_by_customer")
+_CANCELLATION_REASONS = ("abandoned", "duplicate", "fraudulent", "requested_by_customer")
 
 
 @dataclass
@@ -39,12 +39,9 @@ class PaymentIntent:
     last_payment_error: dict[str, Any] | None = None
     canceled_at: int | None = None
     cancellation_reason: str | None = None
-    automatic_payment_methods: dict[str, Any] | None = None
-    allowed_payment_method_types: list[str] | None = None
     payment_method_types: list[str] = field(default_factory=lambda: ["card"])
-    redirects_to: str | None = None
-    confirmed_under: list[str | None] = field(default_factory=list)
-    """The idempotency keys of its confirms, in order; None for one without a key."""
+    confirmed_under: str | None = None
+    """The idempotency key of its last confirm."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -52,41 +49,29 @@ class PaymentIntent:
             **shown(self, _SHOWN),
             "amount_received": self.amount if self.status == "succeeded" else 0,
             "metadata": dict(self.metadata),
-            "next_action": self._next_action() if self.status == "requires_action" else None,
+            "next_action": _BY_STRIPE_JS if self.status == "requires_action" else None,
         }
-
-    def _next_action(self) -> dict[str, Any]:
-        """How the customer authenticates: in the page, by Stripe.js, or on a page of their bank's."""
-        if self.redirects_to is None:
-            return {"type": "use_stripe_sdk", "use_stripe_sdk": {}}
-        redirect = {"url": f"https://hooks.stripe.com/3d_secure_2/{self.id}", "return_url": self.redirects_to}
-        return {"type": "redirect_to_url", "redirect_to_url": redirect}
 
     @property
     def client_secret(self) -> str:
         return f"{self.id}_secret_{digest(self.id)[:25]}"
 
-    @property
-    def may_redirect(self) -> bool:
-        """Whether confirming it needs a `return_url`."""
-        parameters = self.automatic_payment_methods
-        return parameters is not None and parameters["allow_redirects"] == "always"
 
-
+_BY_STRIPE_JS = {"type": "use_stripe_sdk", "use_stripe_sdk": {}}
 _SHOWN = (
-    "id allowed_payment_method_types amount automatic_payment_methods canceled_at cancellation_reason client_secret "
-    "created currency description last_payment_error latest_charge payment_method payment_method_types receipt_email "
-    "status statement_descriptor_suffix"
+    "id amount canceled_at cancellation_reason client_secret created currency description last_payment_error "
+    "latest_charge payment_method payment_method_types receipt_email status statement_descriptor_suffix"
 ).split()
 _NOT_MODELED = (
-    "application application_fee_amount customer customer_account excluded_payment_method_types managed_payments "
-    "on_behalf_of payment_method_configuration_details payment_record processing review "
-    "setup_future_usage shipping source statement_descriptor transfer_data transfer_group"
+    "application application_fee_amount automatic_payment_methods customer customer_account "
+    "excluded_payment_method_types managed_payments on_behalf_of payment_method_configuration_details payment_record "
+    "processing review setup_future_usage shipping source statement_descriptor transfer_data transfer_group"
 ).split()
 _OF_CARD = {**dict.fromkeys(("installments", "mandate_options", "network")), "request_three_d_secure": "automatic"}
 _CONSTANT: Mapping[str, Any] = {
     **dict.fromkeys(_NOT_MODELED),
     "object": "payment_intent",
+    "allowed_payment_method_types": ["card"],
     "amount_capturable": 0,
     "amount_details": {"tip": {}},
     "capture_method": "automatic_async",
@@ -96,19 +81,10 @@ _CONSTANT: Mapping[str, Any] = {
 }
 
 
-def update(account: Account, request: Request, identifier: str) -> dict[str, Any]:
-    """POST /v1/payment_intents/{id}: adds metadata; any update clears the last error."""
-    parameters = allow(request, METADATA)
-    intent = account.find(PaymentIntent, identifier)
-    intent.metadata |= metadata_of(parameters)
-    intent.last_payment_error = None
-    return intent.as_json()
-
-
 def cancel(account: Account, request: Request, identifier: str) -> dict[str, Any]:
     """POST /v1/payment_intents/{id}/cancel"""
     parameters = allow(request, "cancellation_reason")
-    reason = one_of(parameters, "cancellation_reason", CANCELLATION_REASONS)
+    reason = one_of(parameters, "cancellation_reason", _CANCELLATION_REASONS)
     intent = account.find(PaymentIntent, identifier)
     if intent.status in ("succeeded", "canceled", "processing"):
         text = f"You cannot cancel this PaymentIntent because it has a status of {intent.status}."

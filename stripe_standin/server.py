@@ -3,36 +3,35 @@
 import base64
 import binascii
 import json
+import mimetypes
 import re
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
-from stripe_standin import admin_endpoints, outgoing
+from stripe_standin import outgoing
+from stripe_standin.admin import ACTS, Admin
 from stripe_standin.engine import StripeEngine
-from stripe_standin.errors import ApiError, invalid
+from stripe_standin.errors import ApiError, invalid, missing
 from stripe_standin.faults import Fault, FaultPlan, FaultRule
 from stripe_standin.messages import Request, Response, Ticket
 from stripe_standin.webhook_endpoints import WebhookEndpoint, signature
 
 ADMIN_PREFIX = "/_standin/"
 _BROWSER = Path(__file__).with_name("browser")
-_BROWSER_FILES = {
-    "/stripe.js": ("stripe.js", "text/javascript"),
-    "/stripe_js/frame.js": ("frame.js", "text/javascript"),
-    "/stripe_js/card.html": ("card.html", "text/html"),
-    "/stripe_js/challenge.html": ("challenge.html", "text/html"),
-}
+_BROWSER_FILES = {f"/{each.name}": each for each in _BROWSER.iterdir()}
 """A stub of Stripe.js, and what it shows in frames."""
+_READ_ONLY = ("ledger", "events")
+"""What the admin API also answers to a GET."""
 _TRICKLE_SECONDS = 0.5
 _WEBHOOKS_EVERY_SECONDS = 0.5
 
@@ -47,7 +46,7 @@ class StandIn(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 512
 
-    def __init__(self, host: str, port: int, *, seed: int = 0) -> None:
+    def __init__(self, host: str, port: int) -> None:
         self.lock, self.stopping = threading.Lock(), threading.Event()
         self.clock: Callable[[], float] = time.time
         self.latency_seconds = 0.0
@@ -55,7 +54,6 @@ class StandIn(ThreadingHTTPServer):
         self.webhook_secret = "whsec_local"
         self.webhooks_by_themselves = False
         """Whether events are delivered as they happen; otherwise the admin API delivers them."""
-        self.seed = seed
         self.hosts = {host, "localhost", "127.0.0.1"}
         """The names by which a request may call this server."""
         self.reset()
@@ -71,7 +69,7 @@ class StandIn(ThreadingHTTPServer):
     def reset(self) -> None:
         """Delete all state: objects, keys, faults, counts, the clock's offset."""
         self.clock_offset_seconds = 0.0
-        self.engine, self.faults = StripeEngine(self.now, seed=self.seed), FaultPlan()
+        self.engine, self.faults = StripeEngine(self.now), FaultPlan()
         self.counts: Counter[str] = Counter()
 
     # ------------------------------------------------------------ one request of Stripe's API
@@ -122,31 +120,34 @@ class StandIn(ThreadingHTTPServer):
 
     # ------------------------------------------------------------ the admin API
 
-    def handle_admin_request(self, method: str, path: str, body: dict[str, Any]) -> Any:
-        """Process one request under /_standin/ (see README.md)."""
-        with self.lock:
+    def act(self, method: str, name: str, given: dict[str, Any]) -> Any:
+        """Process one request under /_standin/ (see admin.py)."""
+        if name not in ACTS or (method != "POST" and name not in _READ_ONLY):
+            raise missing("admin endpoint", name, "path")
+        # A delivery waits for its receiver, which may call this stand-in.
+        with nullcontext() if name == "deliver_webhooks" else self.lock:
             self.engine.run_due()
-            if path != "webhooks/deliver":
-                result = admin_endpoints.handle_admin_request(self, method, path, body)
-                # The request may have moved the clock.
-                self.engine.run_due()
-                return result
-            events = list(self.engine.account.events)
-        # Without the lock: the receiver may call this stand-in.
-        return self._deliver_webhooks(events, body.get("order"))
+            result = getattr(Admin(self), name)(**given)
+            # The request may have moved the clock.
+            self.engine.run_due()
+        return result
 
-    def _deliver_webhooks(self, events: list[dict[str, Any]], order: Sequence[int] | None) -> dict[str, Any]:
-        """Send events, each delivery with a new signature. `order` lists indexes, in any order, with duplicates."""
+    def deliver(self, events: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Send events, each delivery with a new signature; returns the HTTP statuses."""
         with self.lock:
             endpoints = list(self.engine.account.all(WebhookEndpoint).values())
         if self.webhook_url is None and not endpoints:
             raise invalid("Set webhook_url first.", param="webhook_url")
         statuses = []
-        for event in [events[index] for index in (range(len(events)) if order is None else order)]:
+        for event in events:
             given = [(self.webhook_url, self.webhook_secret)] if self.webhook_url else []
             created = [(each.url, each.secret) for each in endpoints if each.gets(event["type"])]
-            statuses += [self._deliver(event, url, secret) for url, secret in given + created]
-        return {"statuses": statuses}
+            payload = json.dumps(event)
+            for url, secret in given + created:
+                header = signature(payload, secret, int(self.now()))
+                headers = {"Stripe-Signature": header, "Content-Type": "application/json"}
+                statuses.append(outgoing.send("POST", url, payload, headers)[0])
+        return statuses
 
     def deliver_new_events(self) -> None:
         """Deliver each event as it happens, until the stand-in stops. A failed delivery is not repeated."""
@@ -159,13 +160,7 @@ class StandIn(ThreadingHTTPServer):
             new, seen = events[min(seen, len(events)) :], len(events)
             if self.webhooks_by_themselves and new:
                 with suppress(OSError, ApiError):
-                    self._deliver_webhooks(new, None)
-
-    def _deliver(self, event: dict[str, Any], url: str, secret: str) -> int:
-        payload = json.dumps(event)
-        header = signature(payload, secret, int(self.now()))
-        headers = {"Stripe-Signature": header, "Content-Type": "application/json"}
-        return outgoing.send("POST", url, payload, headers)[0]
+                    self.deliver(new)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -203,13 +198,13 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         try:
             if url.path in _BROWSER_FILES:
-                name, content_type = _BROWSER_FILES[url.path]
-                content_type = f"{content_type}; charset=utf-8"
-                self._send(200, (_BROWSER / name).read_bytes(), {"Content-Type": content_type})
+                content_type = f"{mimetypes.guess_type(url.path)[0]}; charset=utf-8"
+                self._send(200, _BROWSER_FILES[url.path].read_bytes(), {"Content-Type": content_type})
             elif url.path.startswith(ADMIN_PREFIX):
-                self._write(self._respond_to_admin(url.path.removeprefix(ADMIN_PREFIX), body))
+                self._act(url.path.removeprefix(ADMIN_PREFIX), body)
             else:
-                self._write(self.standin.serve(self._request(url.path, parse_form(body or url.query)), self))
+                response = self.standin.serve(self._request(url.path, parse_form(body or url.query)), self)
+                self._send_json(response.status, response.body, response.headers)
         except ConnectionClosed:
             self.close_connection = True
             # The client sees the connection close instead of a response.
@@ -230,19 +225,19 @@ class _Handler(BaseHTTPRequestHandler):
             account=self.headers.get("Stripe-Account"),
         )
 
-    def _respond_to_admin(self, path: str, body: str) -> Response:
+    def _act(self, name: str, body: str) -> None:
         try:
-            return Response(200, self.standin.handle_admin_request(self.command, path, json.loads(body or "{}")))
+            self._send_json(200, self.standin.act(self.command, name, json.loads(body or "{}")))
         except ApiError as error:
-            return Response(error.status, error.body)
-        except (KeyError, TypeError, ValueError) as wrong:
-            return Response(400, invalid(f"The admin request is invalid: {wrong!r}").body)
+            self._send_json(error.status, error.body)
+        except (LookupError, TypeError, ValueError) as wrong:
+            self._send_json(400, invalid(f"The admin request is invalid: {wrong!r}").body)
 
-    def _write(self, response: Response) -> None:
-        headers = {**response.headers, "Content-Type": "application/json"}
-        self._send(response.status, json.dumps(response.body).encode(), headers)
+    def _send_json(self, status: int, body: Any, headers: Mapping[str, str] = MappingProxyType({})) -> None:
+        payload = json.dumps(body, default=vars).encode()
+        self._send(status, payload, {**headers, "Content-Type": "application/json"})
 
-    def _send(self, status: int, payload: bytes, headers: dict[str, str]) -> None:
+    def _send(self, status: int, payload: bytes, headers: Mapping[str, str]) -> None:
         self.send_response_only(status)  # The engine gives the Date, by its own clock.
         for name, value in {**headers, "Content-Length": str(len(payload))}.items():
             self.send_header(name, value)
@@ -271,20 +266,15 @@ def api_key_of(authorization: str) -> str | None:
 
 
 def parse_form(encoded: str) -> dict[str, str]:
-    """Parse a form or query string; `x[]=a&x[]=b` becomes `x[0]` and `x[1]`."""
-    parameters: dict[str, str] = {}
-    for name, value in parse_qsl(encoded, keep_blank_values=True):
-        if name.endswith("[]"):
-            index = next(index for index in count() if f"{name[:-2]}[{index}]" not in parameters)
-            name = f"{name[:-2]}[{index}]"
-        parameters[name] = value
-    return parameters
+    """Parse a form or query string. Each `x[]` gets a number of its own: its position."""
+    pairs = enumerate(parse_qsl(encoded, keep_blank_values=True))
+    return {name.replace("[]", f"[{index}]"): value for index, (name, value) in pairs}
 
 
 @contextmanager
-def running_standin(host: str = "127.0.0.1", port: int = 0, *, seed: int = 0) -> Iterator[StandIn]:
+def running_standin(host: str = "127.0.0.1", port: int = 0) -> Iterator[StandIn]:
     """A stand-in on a thread of this process, until the block ends."""
-    standin = StandIn(host, port, seed=seed)
+    standin = StandIn(host, port)
     threads = [
         threading.Thread(target=standin.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True),
         threading.Thread(target=standin.deliver_new_events, daemon=True),

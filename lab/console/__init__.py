@@ -3,7 +3,6 @@
     lines.py        log events           ─► lines                     pure
     orders.py       lines, rows, ledger  ─► a row for each order      pure
     timeline.py     story, as `ops explain` tells it ─► lanes         pure
-    why.py          lines                ─► why it was charged once   pure
     reading.py      reads CloudWatch Logs, the tables and Stripe
     breaks.py       the buttons: a method for each
     experiments.py  what to look for after each, and which rule it shows

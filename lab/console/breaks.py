@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Any
 from uuid import uuid4
 
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
-from lab.console.experiments import Experiment, experiment_of
+from lab.console.experiments import EXPERIMENTS, Experiment
 from lab.usual import UsualWorker, is_queued, usual_workers_of
 from local.price_list import sold
 from local.stack import Stack as LocalStack
@@ -53,7 +54,7 @@ class Break:
     @property
     def experiment(self) -> Experiment | None:
         """None for a refund, which breaks nothing."""
-        return experiment_of(self.name)
+        return next((each for each in EXPERIMENTS if self.name in each.buttons), None)
 
 
 BREAKS: dict[str, Break] = {}
@@ -80,8 +81,7 @@ class LocalBreaks:
     """Those that get the same messages, each with its own account at Stripe."""
     _history: list[tuple[float, str, str, Break | None]] = field(default_factory=list)
     """When, the order, what the timeline says, and the button that was pressed."""
-    _up_again: threading.Timer | None = None
-    down_until: float = 0.0
+    _down_until: float = 0.0
     """When Stripe answers again, in epoch seconds; in the past unless it is down."""
 
     @classmethod
@@ -107,7 +107,9 @@ class LocalBreaks:
         order_id = order_id_of(self.ops.shop, _CUSTOMER, key)
         self._history.append((time.time(), order_id, chosen.label, chosen))
         chosen.do(self, order_id)
-        self._place(key)
+        sku, currency, _ = sold()
+        body = {"currency": currency, "payment_method": "pm_card_visa", "items": [{"sku": sku, "quantity": 2}]}
+        self._ask("", body, key, token=self.stack.issuer.token(_CUSTOMER))
         if name == "five":
             self.deliver_five(order_id)
         return chosen.says, order_id
@@ -121,6 +123,11 @@ class LocalBreaks:
         pressed = [each.experiment for _, of, _, each in self._history if each and of == order_id]
         made = list(dict.fromkeys(each for each in pressed if each))
         return [each for each in made if "surprise" in each.buttons] or made
+
+    @property
+    def down_seconds(self) -> int:
+        """How long Stripe is going to be down."""
+        return max(0, round(self._down_until - time.time()))
 
     def usual_charges(self) -> Mapping[str, Mapping[str, int]]:
         """How often each usual worker has charged each order, by the worker's title and the order's id."""
@@ -138,28 +145,19 @@ class LocalBreaks:
         return {title for title, url in self.queue_urls.items() if is_queued(self.stack.aws, url, order_id)}
 
     def _surprise(self, seed: str | None) -> tuple[str, None]:
-        """Three orders with a break each, and three more breaks of each, in an order that the seed repeats."""
+        """The pages show meanwhile what happens: a killed worker alone takes more than a minute."""
         seed = seed or str(random.randrange(10_000))
-        chance = random.Random(seed)
+        threading.Thread(target=self._press_at_random, args=[random.Random(seed)], daemon=True).start()
+        return f"{BREAKS['surprise'].says[:-1]}, which takes some minutes. Seed {seed} repeats them.", None
+
+    def _press_at_random(self, chance: random.Random) -> None:
         placing = [each for each in BREAKS.values() if not each.of_order and each.name not in ("surprise", "down")]
         of_order = [each for each in BREAKS.values() if each.of_order and each.experiment]
-        plan = [(chance.choice(placing), [chance.choice(of_order) for _ in range(3)]) for _ in range(3)]
-        threading.Thread(target=self._run, args=[plan], daemon=True).start()
-        names = [[f"“{each.label}”" for each in (first, *others)] for first, others in plan]
-        said = [
-            f"The {number} order gets {', '.join(each[:-1])} and {each[-1]}."
-            for number, each in zip(("first", "second", "third"), names, strict=True)
-        ]
-        return " ".join(["Places three orders, which takes some minutes.", *said, f"Seed {seed} repeats it."]), None
-
-    def _run(self, plan: Sequence[tuple[Break, Sequence[Break]]]) -> None:
-        """While the page shows what happens: a killed worker alone takes more than a minute."""
-        for first, others in plan:
-            order_id = str(self.press(first.name)[1])
-            surprise = BREAKS["surprise"]
+        for _ in range(3):
+            order_id, surprise = str(self.press(chance.choice(placing).name)[1]), BREAKS["surprise"]
             self._history.append((time.time(), order_id, surprise.label, surprise))
             self._wait(lambda of=order_id: bool(self.stack.stripe.ledger().charges_of(of)))  # type: ignore[misc]
-            for each in others:
+            for each in chance.choices(of_order, k=3):
                 try:
                     self.press(each.name, order_id=order_id)
                 except Problem as why:
@@ -168,18 +166,18 @@ class LocalBreaks:
 
     # ------------------------------------------------------------ the stack's parts
 
-    def _place(self, key: str) -> None:
-        """As a customer does, over HTTP; after a 503 again, under the same key."""
-        sku, currency, _ = sold()
-        body = {"currency": currency, "payment_method": "pm_card_visa", "items": [{"sku": sku, "quantity": 2}]}
-        headers = {"Authorization": f"Bearer {self.stack.issuer.token(_CUSTOMER)}", "Idempotency-Key": key}
-        http = requests.Session()
+    def _ask(self, path: str, body: Mapping[str, Any], key: str, *, token: str) -> None:
+        """Send a request to the API; after a 503 again, under the same key. Raises Problem."""
+        http, headers = requests.Session(), {"Authorization": f"Bearer {token}", "Idempotency-Key": key}
         again = Retry(3, backoff_factor=1, status_forcelist=[503], allowed_methods=["POST"])
         http.mount("http://", HTTPAdapter(max_retries=again))
         try:
-            http.post(f"{self.stack.api_url}/orders", json=body, headers=headers, timeout=60).raise_for_status()
+            response = http.post(f"{self.stack.api_url}/orders{path}", json=body, headers=headers, timeout=60)
+            answer = response.json()
         except requests.RequestException as error:
-            raise Problem(f"the order was not placed: {error}") from None
+            raise Problem(f"the API does not answer: {error}") from None
+        if not response.ok:
+            raise Problem(str(answer.get("detail") or answer))
 
     def _stored(self, order_id: str) -> StoredOrder:
         """Raises Problem."""
@@ -239,18 +237,18 @@ class LocalBreaks:
     @_button("down", "Stripe is down for a minute")
     def stripe_down(self, order_id: str) -> None:
         """Every request to Stripe is answered with 503 for 60 seconds."""
+        if self.down_seconds:
+            raise Problem("Stripe is down already")
         for method in ("GET", "POST"):
             self.stack.stripe.add_fault(Fault.UNAVAILABLE_503, times=None, method=method, path="/v1/*")
-        if self._up_again:
-            self._up_again.cancel()
-        self._up_again = threading.Timer(_DOWN_SECONDS, self.stack.stripe.clear_faults, [Fault.UNAVAILABLE_503])
-        self._up_again.daemon = True
-        self._up_again.start()
-        self.down_until = time.time() + _DOWN_SECONDS
+        up_again = threading.Timer(_DOWN_SECONDS, self.stack.stripe.clear_faults, [Fault.UNAVAILABLE_503])
+        up_again.daemon = True
+        up_again.start()
+        self._down_until = time.time() + _DOWN_SECONDS
 
     @_button("surprise", "Surprise me")
     def place_three(self, order_id: str) -> None:
-        """Places three orders with three breaks each, at random; the same seed repeats them."""
+        """Places three orders with four breaks each, at random."""
 
     # ------------------------------------------------------------ breaks of an order that is there
 
@@ -336,12 +334,4 @@ class LocalBreaks:
     def refund(self, order_id: str) -> None:
         """Asks the API, as the staff, to refund all that is left of what was paid."""
         token = self.stack.issuer.token("staff", "onecharge/refund")
-        headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": str(uuid4())}
-        url, body = f"{self.stack.api_url}/orders/{order_id}/refunds", {"reason": "a button of the console"}
-        try:
-            response = requests.post(url, json=body, headers=headers, timeout=60)
-            answer = response.json()
-        except requests.RequestException as error:
-            raise Problem(f"the API does not answer: {error}") from None
-        if not response.ok:
-            raise Problem(str(answer.get("detail") or answer))
+        self._ask(f"/{order_id}/refunds", {"reason": "a button of the console"}, str(uuid4()), token=token)

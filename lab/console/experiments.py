@@ -134,8 +134,3 @@ EXPERIMENTS = (
         dict.fromkeys((GET_CHARGE_PUT, POWERTOOLS), _SEED),
     ),
 )
-
-
-def experiment_of(button: str) -> Experiment | None:
-    """The experiment that this button makes, if it makes one."""
-    return next((each for each in EXPERIMENTS if button in each.buttons), None)

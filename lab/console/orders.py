@@ -4,7 +4,7 @@ Charges are counted in Stripe's ledger alone, never in our rows. None stands for
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -43,6 +43,10 @@ class OrderRow:
         return str(self.item.get("status", "no item"))
 
     @property
+    def is_paid(self) -> bool:
+        return self.status == OrderStatus.PAID
+
+    @property
     def is_waiting(self) -> bool:
         return self.status in WAITING
 
@@ -70,9 +74,6 @@ class Tally:
         """The same for what only the ledger shows; "?" if it was not read."""
         return str(self.total(name)) if self.is_ledger_read else "?"
 
-    def with_status(self, status: str) -> int:
-        return sum(row.status == status for row in self.rows)
-
 
 def tally(
     lines: Mapping[str, Sequence[Line]],
@@ -81,18 +82,17 @@ def tally(
     now: float,
 ) -> Tally:
     """Lines and items are by order id, charges those that succeeded; None if Stripe does not answer."""
-
-    def rows() -> Iterator[OrderRow]:
-        for order_id in {*lines, *items, *(charges or ())}:
-            charged = charges[order_id] if charges is not None else None
-            yield _row(order_id, lines.get(order_id, ()), items.get(order_id, {}), charged, now)
-
-    return Tally(sorted(rows(), key=lambda row: (-row.at, row.order_id)), charges is not None)
+    rows = []
+    for order_id in {*lines, *items, *(charges or ())}:
+        charged = charges[order_id] if charges is not None else None
+        rows.append(_row(order_id, lines.get(order_id, ()), items.get(order_id, {}), charged, now))
+    return Tally(sorted(rows, key=lambda row: (-row.at, row.order_id)), charges is not None)
 
 
 def _row(order_id: str, lines: Sequence[Line], item: Mapping[str, Any], charges: int | None, now: float) -> OrderRow:
     worker = [line for line in lines if line.service == "charge_order"]
-    said = [line.message for line in worker if line.message != STRIPE_REQUEST]
+    # A release publishes the payment's outcome, or the order's message for the worker.
+    said = [line.message for line in lines if line.service in ("charge_order", "publish_events") and not line.verb]
     stored_at = datetime.fromisoformat(str(item["placed_at"])).timestamp() if item else now
     # The button "A day passes" changes the time that is stored.
     at = next((line.at for line in lines if line.message == _PLACED), stored_at)

@@ -1,7 +1,4 @@
-"""Reads what the console shows: the functions' log, the Orders table, Stripe's charges. It writes nothing.
-
-Several pages may be open, and each asks every second: what was read a moment ago is shared.
-"""
+"""Reads what the console shows: the functions' log, the Orders table, Stripe's charges. It writes nothing."""
 
 import re
 import time
@@ -16,7 +13,6 @@ import stripe
 from lab.console.lines import Line, by_order, line_of
 from lab.console.orders import Tally, tally
 from lab.console.timeline import Timeline, timeline
-from lab.console.why import why_once
 from local.observe import log_events
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.payments.payment_intents import metadata_of
@@ -25,18 +21,16 @@ from ops.connection import Stack
 from ops.facts import gather
 from ops.story import Story, story
 
-_FRESH_SECONDS = 1.0
 _LATE_SECONDS = 20.0
 """A line may reach the log this much later than one with a later time."""
 
 
 @dataclass(frozen=True)
 class OrderSeen:
-    """One order: its story, as `explain` tells it, in lanes, and why it was charged once."""
+    """One order: its story, as `explain` tells it, and the same in lanes."""
 
     story: Story
     timeline: Timeline
-    why_once: str
 
 
 @dataclass
@@ -49,24 +43,22 @@ class Reader:
     _lines: dict[str, Line | None] = field(default_factory=dict)
     """By what tells an event from all others: the emulator gives it no id."""
     _read_until: float = 0.0
-    _by_order: Mapping[str, Sequence[Line]] = field(default_factory=dict)
-    _tally: Tally | None = None
     _lock: Lock = field(default_factory=Lock)
 
     def look(self) -> Tally:
         """All orders, as they are now."""
+        lines = self._lines_by_order()
+        return tally(lines, self._items(), self._charges(), time.time())
+
+    def _lines_by_order(self) -> Mapping[str, Sequence[Line]]:
         with self._lock:
-            now = time.time()
-            if self._tally is None or now - self._read_until >= _FRESH_SECONDS:
-                since_ms = int(max(0.0, self._read_until - _LATE_SECONDS) * 1000)
-                group = self.stack.resource("FunctionsLogGroup")
-                for event in log_events(self.stack.client("logs"), group, since_ms=since_ms):
-                    id_ = f"{event['timestamp']} {event['logStreamName']} {event['message']}"
-                    self._lines.setdefault(id_, line_of(event))
-                self._by_order = by_order(filter(None, self._lines.values()))
-                self._tally = tally(self._by_order, self._items(), self._charges(), now)
-                self._read_until = now
-            return self._tally
+            now, since = time.time(), max(0.0, self._read_until - _LATE_SECONDS)
+            group = self.stack.resource("FunctionsLogGroup")
+            for event in log_events(self.stack.client("logs"), group, since_ms=int(since * 1000)):
+                id_ = f"{event['timestamp']} {event['logStreamName']} {event['message']}"
+                self._lines.setdefault(id_, line_of(event))
+            self._read_until = now
+            return by_order(filter(None, self._lines.values()))
 
     def _items(self) -> dict[str, Mapping[str, Any]]:
         pages = self.stack.dynamodb.get_paginator("scan").paginate(TableName=self.stack.resource("OrdersTable"))
@@ -85,12 +77,9 @@ class Reader:
 
     def order(self, order_id: str, pressed: Sequence[tuple[float, str]] = ()) -> OrderSeen:
         """One order, with the buttons that were pressed for it, and when."""
-        self.look()
-        with self._lock:
-            lines = self._by_order.get(order_id, [])
-        told = story(replace(gather(self.stack, order_id), lines=[(each.at, each.fields) for each in lines]))
-        made = timeline(told, hidden_seconds=self._hidden_seconds(), pressed=pressed)
-        return OrderSeen(told, made, why_once(lines, told.charges) if told.is_paid else "")
+        lines = [(each.at, each.fields) for each in self._lines_by_order().get(order_id, ())]
+        told = story(replace(gather(self.stack, order_id), lines=lines))
+        return OrderSeen(told, timeline(told, hidden_seconds=self._hidden_seconds(), pressed=pressed))
 
     def _hidden_seconds(self) -> int:
         """The visibility timeout of the payments queue."""

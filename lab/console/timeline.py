@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from string import ascii_uppercase
+from itertools import zip_longest
 from typing import Any
 
 from lab.console.lines import CLAIMED, ENDS, FINALIZED, TIMED_OUT, WAITS, Line
@@ -19,7 +19,7 @@ from ops.story import CREATE, Event, Story
 CUSTOMER, ORDERS, QUEUE, STRIPE = "customer", "order service", "queue", "Stripe"
 REFUNDS, REPAIRS = "refund worker", "webhook, reconcile"
 """These two are shown if one of them did something."""
-WORKERS_MAX = 3
+WORKERS = ("worker A", "worker B", "workers C, D, …")
 """Lanes of workers. If there are more, they share the last one, so that the page stays readable."""
 GAP_SECONDS = 2.0
 """From then on the page says how much time has passed between two moments."""
@@ -129,7 +129,7 @@ def timeline(story: Story, *, hidden_seconds: int = 0, pressed: Sequence[tuple[f
     ]
     used = {each.lane for each in moments}
     others = [lane for lane in (REFUNDS, REPAIRS) if lane in used]
-    lanes = [CUSTOMER, ORDERS, QUEUE, *sorted({*workers.values()} or {"worker A"}), *others, STRIPE]
+    lanes = [CUSTOMER, ORDERS, QUEUE, *sorted({*workers.values()} or {WORKERS[0]}), *others, STRIPE]
     return Timeline(lanes, sorted(moments, key=lambda moment: (moment.at, lanes.index(moment.lane))), leases)
 
 
@@ -139,12 +139,8 @@ def _line_of(event: Event) -> Line | None:
 
 def _worker_lanes(lines: Sequence[Line]) -> dict[str, str]:
     """A lane for each execution environment that handled the order's messages, in the order of their appearance."""
-    streams = list(dict.fromkeys(line.worker for line in lines if line.service == "charge_order"))
-    letters = ascii_uppercase[: len(streams)]
-    lanes = [f"worker {letter}" for letter in letters]
-    if len(lanes) > WORKERS_MAX:
-        lanes[WORKERS_MAX - 1 :] = [f"workers {letters[WORKERS_MAX - 1]} to {letters[-1]}"]
-    return {stream: lanes[min(number, len(lanes) - 1)] for number, stream in enumerate(streams)}
+    streams = dict.fromkeys(line.worker for line in lines if line.service == "charge_order")
+    return dict(zip_longest(streams, WORKERS[: len(streams)], fillvalue=WORKERS[-1]))
 
 
 # ---------------------------------------------------------------- what happened
@@ -164,7 +160,7 @@ def _moment(event: Event, lines: Sequence[Line], workers: Mapping[str, str]) -> 
         elif "the row becomes" in line.message:  # A webhook or reconcile has finalized it.
             kind = Kind.GRANTED
         return Moment(event.at, lane, what, kind, event.details)
-    lane = _LANES.get(event.where, next(iter(workers.values()), "worker A"))
+    lane = _LANES.get(event.where, next(iter(workers.values()), WORKERS[0]))
     return Moment(_time_of(event, lines), lane, what, kind, event.details)
 
 

@@ -2,8 +2,7 @@
 
 import json
 import re
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,15 +29,6 @@ from ops.errors import Problem, problem_of
 from ops.output import duration_of, redacted, redacted_values
 
 _HERE = Path(__file__).resolve().parent
-ROWS_SHOWN = 100
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a button has done, or why it could not."""
-
-    what: str
-    is_done: bool = True
 
 
 @dataclass(frozen=True)
@@ -50,26 +40,19 @@ class Pages:
     """None for a stack in which nothing is broken."""
     shop: str
     """The customer's page, to link to."""
-    done: dict[tuple[str, str], Said] = field(default_factory=dict)
-    """What each button has done last, by its name and the order whose page says so; "" is the list."""
+    done: dict[tuple[str, str], tuple[str, bool]] = field(default_factory=dict)
+    """What each button has done last, or why it could not, by its name and the order whose page says so; "" is the
+    list."""
 
     def orders(self, request: Request) -> Response:
-        only = request.query_params.get("only", "")
-
-        def read() -> Mapping[str, Any]:
-            seen = self.reader.look()
-            is_shown = f"is_{only}" if only in ("waiting", "held", "wrong") else "order_id"
-            rows = [row for row in seen.rows if getattr(row, is_shown)]
-            return {"tally": seen, "rows": rows[:ROWS_SHOWN], "only": only}
-
-        return self._shown(request, "orders.html", read)
+        return self._shown(request, "orders.html", lambda: {"tally": self.reader.look()})
 
     def order(self, request: Request) -> Response:
         order_id: str = request.path_params["order_id"]
         if not re.fullmatch(ORDER_ID_PATTERN, order_id):
             raise HTTPException(404)  # Nothing else becomes a part of a query or of a command.
 
-        def read() -> Mapping[str, Any]:
+        def read() -> dict[str, Any]:
             # Before the charges: if no message is left, their number is final.
             queued = self.breaks.still_queued(order_id) if self.breaks else set[str]()
             seen = self.reader.order(order_id, self.breaks.history(order_id) if self.breaks else ())
@@ -89,9 +72,9 @@ class Pages:
         try:
             what, shown = await run_in_threadpool(self.breaks.press, name, order_id=order_id, seed=seed)
             # While Stripe is down, the list shows how orders wait.
-            said, shown = Said(what), None if name == "down" else shown
+            said, shown = (what, True), None if name == "down" else shown
         except Problem as refused:
-            said = Said(redacted(str(refused)), is_done=False)
+            said = redacted(str(refused)), False
             shown = order_id if order_id and re.fullmatch(ORDER_ID_PATTERN, order_id) else None
         except Exception as error:
             return self._failed(error)
@@ -101,16 +84,10 @@ class Pages:
     def not_found(self, request: Request, _: Exception) -> Response:
         return self._page("base.html", 404, problem="There is no such page here.")
 
-    def _shown(self, request: Request, name: str, read: Callable[[], Mapping[str, Any]]) -> Response:
+    def _shown(self, request: Request, name: str, read: Callable[[], dict[str, Any]]) -> Response:
         said = self.done.get((request.query_params.get("done", ""), request.path_params.get("order_id", "")))
-        broken: dict[str, Any] = {"experiments": None, "down_seconds": 0, "usual": {}}
         try:
-            seen = read()
-            if self.breaks:
-                seconds = max(0, round(self.breaks.down_until - time.time()))
-                usual = self.breaks.usual_charges()
-                broken = {"experiments": self.breaks.experiments, "down_seconds": seconds, "usual": usual}
-            return self._page(name, said=said, **broken, **seen)
+            return self._page(name, said=said, **read())
         except Exception as error:
             return self._failed(error)
 
@@ -124,15 +101,9 @@ class Pages:
         return self._page("base.html", 503, problem=said)
 
     def _page(self, name: str, status: int = 200, **given: Any) -> Response:
-        buttons = BREAKS.values() if self.breaks else ()
-        context = {
-            "stack": self.reader.stack.name,
-            "shop": self.shop,
-            "buttons": buttons,
-            "problem": None,
-            "said": None,
-        }
-        return HTMLResponse(_TEMPLATES.get_template(name).render({**context, **given}), status)
+        about = {"stack": self.reader.stack.name, "shop": self.shop, "breaks": self.breaks, "buttons": BREAKS.values()}
+        html = _TEMPLATES.get_template(name).render({**about, "problem": None, "said": None, **given})
+        return HTMLResponse(html, status)
 
 
 def create_app(reader: Reader, *, breaks: LocalBreaks | None = None, shop: str = "") -> Starlette:
@@ -151,29 +122,20 @@ def create_app(reader: Reader, *, breaks: LocalBreaks | None = None, shop: str =
     )
 
 
-def _as_json(value: Any) -> str:
-    return json.dumps(redacted_values(value), indent=2, default=str, ensure_ascii=False)
-
-
-def _templates() -> Environment:
-    made = Environment(
-        loader=FileSystemLoader(_HERE / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    # Whatever is shown passes ops' redaction first, and then the escaping of HTML.
-    made.filters |= {
-        "text": lambda value: redacted(str(value)),
-        "json": _as_json,
-        "money": as_money,
-        "clock": lambda at: f"{datetime.fromtimestamp(at, UTC):%H:%M:%S}",
-        "duration": duration_of,
-        "css": lambda lane: str(lane).lower().replace(" ", "-"),
-        "milliseconds": lambda at: f"{at % 1:.3f}"[1:],
-    }
-    return made
-
-
-_TEMPLATES = _templates()
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(_HERE / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+# Whatever is shown passes ops' redaction first, and then the escaping of HTML.
+_TEMPLATES.filters |= {
+    "text": lambda value: redacted(str(value)),
+    "json": lambda value: json.dumps(redacted_values(value), indent=2, default=str, ensure_ascii=False),
+    "money": as_money,
+    "clock": lambda at: f"{datetime.fromtimestamp(at, UTC):%H:%M:%S}",
+    "duration": duration_of,
+    "css": lambda lane: str(lane).lower().replace(" ", "-"),
+    "milliseconds": lambda at: f"{at % 1:.3f}"[1:],
+}

@@ -26,7 +26,7 @@
   /** @returns {Promise<HTMLIFrameElement>} */
   function frameOf(/** @type {string} */ path, /** @type {Element} */ place, /** @type {string} */ title, theme = "stripe") {
     const frame = document.createElement("iframe");
-    Object.assign(frame, { src: `${origin}/stripe_js/${path}`, title });
+    Object.assign(frame, { src: `${origin}/${path}`, title });
     Object.assign(frame.style, { display: "block", border: "0", width: "100%", height: "12rem", colorScheme: theme === "night" ? "dark" : "light" });
     return new Promise((loaded) => {
       frame.onload = () => loaded(frame);

@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+from stripe_standin import disputes
+from stripe_standin.charges import Charge
+from stripe_standin.disputes import Dispute
 from stripe_standin.engine import StripeEngine
 from stripe_standin.faults import Fault, FaultRule
 from stripe_standin.messages import Request, Response, Ticket
 from stripe_standin.payment_intents import PaymentIntent
 
-VISA, DECLINED, ASKS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
+VISA, ASKS = "pm_card_visa", "pm_card_threeDSecure2Required"
 CREATE = {"amount": "1099", "currency": "eur", "allowed_payment_method_types[0]": "card", "metadata[order_id]": "ord_1"}
 KEY = "sk_test_x"
 
@@ -53,6 +56,10 @@ class Stripe:
         confirm = f"payment_intents/{(intent := self.created())}/confirm"
         self.meets(FaultRule(Fault.STAYS_PROCESSING), confirm, {"payment_method": VISA})
         return intent
+
+    def disputed(self, intent: str) -> Dispute:
+        charge = self.account.all(Charge)[self.intent(intent).latest_charge or ""]
+        return disputes.open_dispute(self.account, charge)
 
     def intent(self, identifier: str) -> PaymentIntent:
         return self.account.all(PaymentIntent)[identifier]

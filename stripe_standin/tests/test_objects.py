@@ -61,16 +61,15 @@ def record() -> Recorded:
         stripe.post("refunds", {"payment_intent": intents[card], "amount": "99", "reason": "duplicate"})
     refunds.hold(account, next(iter(account.all(Refund).values())), "insufficient_funds")
     stripe.time += 601
-    attempts.authenticate(account, stripe.intent(intents[ASKS]), succeed=False)
+    attempts.decide(account, stripe.intent(intents[ASKS]), succeed=False)
     stripe.created(payment_method=VISA)
     stripe.post(f"payment_intents/{stripe.created()}/cancel", {"cancellation_reason": "requested_by_customer"})
     for succeed in (True, False):
         processing = stripe.intent(stripe.processing())
         stripe.recorded.append(("PaymentIntent", processing.as_json()))
-        attempts.finish_processing(account, processing, succeed=succeed)
+        attempts.decide(account, processing, succeed=succeed)
     for status in ("lost", "won"):
-        stripe.paid("pm_card_createDispute")
-        disputes.change_status(account, list(account.all(disputes.Dispute).values())[-1], status)
+        disputes.change_status(account, stripe.disputed(stripe.paid()), status)
     stripe.confirm(intents[VISA])
     stripe.confirm("pi_unknown")
     stripe.post("payment_intents", {**CREATE, "color": "red"})

@@ -24,8 +24,7 @@ def client() -> Iterator[parity.Parity]:
 
 @pytest.mark.parametrize("question", parity.QUESTIONS)
 def test_the_stand_in_answers_as_expected(client: parity.Parity, question: str) -> None:
-    others = [each for each in client.ask(question) if each[2] != "as expected"]
-    assert others == []
+    assert list(client.ask(question)) == []
 
 
 @pytest.mark.parametrize("api_key", ["sk_live_x", "x"])

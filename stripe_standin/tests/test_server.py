@@ -116,7 +116,7 @@ def test_the_admin_acts_for_customers_banks_and_time(client: sdk.StripeClient, a
     asks: Any = {**PAY, "payment_method": ASKS}
     admin.authenticate((waiting := client.v1.payment_intents.create(asks)).id)
     admin.add_fault(Fault.STAYS_PROCESSING)
-    admin.finish_processing((processing := client.v1.payment_intents.create(PAY)).id, succeed=False)
+    admin.authenticate((processing := client.v1.payment_intents.create(PAY)).id, succeed=False)
     decided = [client.v1.payment_intents.retrieve(each.id).status for each in (waiting, processing)]
     assert decided == ["succeeded", "requires_payment_method"]
     admin.advance_clock(24 * 3600)
@@ -130,7 +130,7 @@ def test_the_admin_acts_for_customers_banks_and_time(client: sdk.StripeClient, a
     with pytest.raises(sdk.PermissionError):
         client.v1.payment_intents.create(PAY, {"stripe_account": "acct_other"})
     admin.reset()
-    assert (admin.events(), admin.ledger().charges) == ([], ())
+    assert (admin.events(), admin.ledger().charges) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,9 @@ def test_another_host_is_refused(standin: StandIn, host: str, status: int) -> No
 
 @pytest.mark.parametrize(("origin", "status"), [("https://a.example", 403), ("null", 403), ("{own}", 200)])
 def test_a_page_of_another_origin_does_not_reach_the_admin_api(standin: StandIn, origin: str, status: int) -> None:
-    """A form, or text without CORS, is sent without asking first. The stand-in's own pages have its address."""
+    """A form, or text without CORS, is sent without asking first. The stand-in's own pages have its address. An image
+    of any page can send a GET, without an Origin: it only reads."""
+    assert requests.get(f"{standin.base_url}/_standin/reset", timeout=60).status_code == 404
     headers = {"Origin": origin.format(own=standin.base_url), "Content-Type": "text/plain"}
     assert requests.post(f"{standin.base_url}/_standin/reset", "{}", headers=headers, timeout=60).status_code == status
 

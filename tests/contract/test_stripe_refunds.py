@@ -32,7 +32,7 @@ def refunds() -> Iterator[RefundsAtStripe]:
 @pytest.fixture
 def paid(refunds: RefundsAtStripe) -> str:
     """The id of a PaymentIntent that succeeded."""
-    card: Any = {"payment_method": "pm_card_visa", "confirm": True, "return_url": "https://shop.example/"}
+    card: Any = {"payment_method": "pm_card_visa", "confirm": True, "allowed_payment_method_types": ["card"]}
     intent = refunds.client.v1.payment_intents.create(card | {"amount": AMOUNT_MINOR, "currency": "eur"})
     assert intent.status == "succeeded"
     return intent.id

@@ -254,7 +254,8 @@ class Shop:
     def made_before(self, status: str | None = None, *, key: str | None = None, **changes: Any) -> str:
         """Stripe has a PaymentIntent of order a that no row names; returns its id."""
         request = FrozenRequest.of(self.order())
-        about = {"metadata": metadata(request.order_id), "description": description_of(request.order_id)}
+        about: Any = {"metadata": metadata(request.order_id), "description": description_of(request.order_id)}
+        about["allowed_payment_method_types"] = ["card"]
         money = {"amount": request.amount_minor, "currency": request.currency.lower()}
         key = key or f"another key {len(self.stripe.intents)}"
         made = client_of(self.stripe).v1.payment_intents.create({**money, **about}, {"idempotency_key": key})

@@ -20,7 +20,6 @@ from requests.structures import CaseInsensitiveDict
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from stripe_standin import attempts, confirmation, disputes, payment_intents, refunds
 from stripe_standin.account import Account, CountedIds
-from stripe_standin.cards import Declines
 from stripe_standin.charges import Charge
 from stripe_standin.disputes import Dispute
 from stripe_standin.engine import ACCOUNT_ID, StripeEngine
@@ -452,11 +451,11 @@ class ShopStripe:
     def _decide(self, account: Account, intent: PaymentIntent) -> None:
         if intent.status != "processing":
             return
-        behavior = account.all(PaymentMethod)[intent.payment_method or ""].card.behavior
-        pays = not isinstance(behavior, Declines) and self.io.happens("stripe: processing has succeeded")
+        declines = account.all(PaymentMethod)[intent.payment_method or ""].card.declines
+        pays = not declines and self.io.happens("stripe: processing has succeeded")
         if not pays:
             self.processing_failed.add(intent.id)
-        attempts.finish_processing(account, intent, succeed=pays)
+        attempts.decide(account, intent, succeed=pays)
 
     # ------------------------------------------------------------ persons, the customer's page, banks, and time
 
@@ -477,7 +476,7 @@ class ShopStripe:
         """The customer finishes 3-D Secure, or fails to; False if there is nothing to finish."""
         if intent.status != "requires_action":
             return False
-        attempts.authenticate(self._account_of(intent), intent, succeed=pays)
+        attempts.decide(self._account_of(intent), intent, succeed=pays)
         return True
 
     def customer_confirms(self, client_secret: str, card: str) -> PaymentIntent | None:

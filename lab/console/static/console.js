@@ -32,20 +32,9 @@ async function look() {
 // Only what is seen is followed.
 if (live) setInterval(() => document.hidden || look(), 1000);
 
-addEventListener("keydown", ({ key }) => {
-  if (key === "Escape") for (const each of document.querySelectorAll("details[open]")) each.removeAttribute("open");
-});
-
 for (const form of document.querySelectorAll("form.break")) {
-  form.addEventListener("submit", () => {
-    const button = form.querySelector("button");
-    button.setAttribute("aria-busy", "true");
-    setTimeout(() => (button.disabled = true));
-  });
+  form.addEventListener("submit", () => form.querySelector("button").setAttribute("aria-busy", "true"));
 }
 addEventListener("pageshow", () => {
-  for (const button of document.querySelectorAll("button[aria-busy]")) {
-    button.removeAttribute("aria-busy");
-    button.disabled = false;
-  }
+  for (const button of document.querySelectorAll("button[aria-busy]")) button.removeAttribute("aria-busy");
 });
