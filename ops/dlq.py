@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from onecharge.contract import events
-from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState
+from onecharge.contract.refund_events import RefundOutcomeEvent, RefundRequestedEvent, RefundState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.runtime.queues import DeadLetterAttribute
 from ops.connection import Stack

@@ -11,7 +11,7 @@ from enum import Enum, auto
 
 from onecharge.contract.events import PAYMENT_EVENT_TYPES
 from onecharge.contract.money import as_money
-from onecharge.contract.refunds import RefundState
+from onecharge.contract.refund_events import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.republication import DAY_SECONDS

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from onecharge.contract.events import OrderId
 from onecharge.contract.money import AmountMinor, require_chargeable
-from onecharge.contract.refunds import RefundState, is_refundable_despite
+from onecharge.contract.refund_events import RefundState, is_refundable_despite
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.ids import digest_of, fingerprint_of
 from onecharge.orders.refund_store import pending_minor

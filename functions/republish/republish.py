@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import Event
-from onecharge.contract.refunds import RefundState
+from onecharge.contract.refund_events import RefundState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.republication import (
     DAY_SECONDS,

@@ -9,7 +9,7 @@ The allowed moves are in onecharge.orders.transitions; a stale or duplicate even
 from typing import Any
 
 from onecharge.contract.events import PaymentOutcomeEvent, event_adapter
-from onecharge.contract.refunds import RefundOutcomeEvent
+from onecharge.contract.refund_events import RefundOutcomeEvent
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.consumer import BatchResponse, Consumer, Disposition

@@ -11,7 +11,7 @@ from typing import Any
 from lab.simulation.service import ORDERS, RECONCILE_BOUNDS, RowKey
 from lab.simulation.world import World
 from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEvent, PaymentOutcomeEvent, event_adapter
-from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent
+from onecharge.contract.refund_events import RefundOutcomeEvent, RefundRequestedEvent
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.store import OrderStore

@@ -17,7 +17,7 @@ from lab.simulation.both_services import ORDER_REFUNDS, BothServicesWorld
 from lab.simulation.service import ORDERS, RowKey
 from lab.simulation.world import DISPUTES, OPERATOR_BOUNDS, Scenario, Violation
 from onecharge.contract.events import Event
-from onecharge.contract.refunds import RefundRequestedEvent, RefundState, is_refundable_despite
+from onecharge.contract.refund_events import RefundRequestedEvent, RefundState, is_refundable_despite
 from onecharge.payments.charge import retrieve
 from onecharge.payments.rows import Dispute
 from onecharge.payments.stripe_responses import Deferred

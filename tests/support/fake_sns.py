@@ -12,7 +12,7 @@ from onecharge.contract.events import (
     PaymentOutcomeEvent,
     event_adapter,
 )
-from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent
+from onecharge.contract.refund_events import RefundOutcomeEvent, RefundRequestedEvent
 
 ANY_EVENT = event_adapter(
     OrderPlacedEvent, CancelRequestedEvent, RefundRequestedEvent, PaymentOutcomeEvent, RefundOutcomeEvent

@@ -6,7 +6,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from onecharge.contract.events import EventType
-from onecharge.contract.refunds import RefundOutcome, RefundOutcomeEvent
+from onecharge.contract.refund_events import RefundOutcome, RefundOutcomeEvent
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.refunds import StoredRefund

@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
-from onecharge.contract.refunds import RefundOutcomeEvent
+from onecharge.contract.refund_events import RefundOutcomeEvent
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.parts import Parts, lambda_handler, part
 from refund_charge.app import RefundChargeParts

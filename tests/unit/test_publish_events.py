@@ -13,7 +13,7 @@ from onecharge.contract.events import (
     Event,
     OrderPlacedEvent,
 )
-from onecharge.contract.refunds import RefundState
+from onecharge.contract.refund_events import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.dynamodb import to_item

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onecharge.contract.refunds import RefundState
+from onecharge.contract.refund_events import RefundState
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.republication import DAY_SECONDS, FIRST_WAIT_SECONDS, RepublishCheckpoint
 from onecharge.orders.transitions import WAITING

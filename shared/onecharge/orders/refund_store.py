@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onecharge.contract.refunds import RefundOutcome, RefundState
+from onecharge.contract.refund_events import RefundOutcome, RefundState
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder, status_update

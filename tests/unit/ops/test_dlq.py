@@ -13,7 +13,7 @@ from onecharge.contract.events import (
     PaymentOutcomeEvent,
     event_adapter,
 )
-from onecharge.contract.refunds import RefundRequestedEvent
+from onecharge.contract.refund_events import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.orders.refunds import StoredRefund
 from ops import dlq
