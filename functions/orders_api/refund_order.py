@@ -15,8 +15,8 @@ from onecharge.contract.money import AmountMinor, require_chargeable
 from onecharge.contract.refund_events import RefundState, is_refundable_despite
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.ids import digest_of, fingerprint_of
+from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.refund_store import pending_minor
-from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import REFUNDABLE_SECONDS, StoredOrder
 from onecharge.runtime.http_api import JsonResponse, Request, ResponseModel, try_again
 from orders_api.http import STAFF_SCOPE, Dependencies, accepted, bad_request, conflict, key_and_body, key_reused

@@ -16,7 +16,7 @@ from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import Event
 from onecharge.contract.refund_events import RefundState
-from onecharge.orders.refunds import StoredRefund
+from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.republication import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,

@@ -8,8 +8,8 @@ from uuid import uuid4
 from onecharge.contract.events import EventType
 from onecharge.contract.refund_events import RefundOutcome, RefundOutcomeEvent
 from onecharge.contract.states import OrderStatus
+from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.refund_store import OrderRefundStore
-from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
