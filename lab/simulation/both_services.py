@@ -24,8 +24,8 @@ from republish.republish import Republisher, waiting_orders, waiting_refunds
 from tests.shop.builders import PAYMENTS
 from tests.shop.dynamodb import Item
 from tests.support.silent import SILENT
-from update_order.orders import update_order
-from update_order.refunds import update_refund
+from update_order.payment_outcomes import update_order
+from update_order.refund_outcomes import update_refund
 
 ORDER_REFUNDS, ORDERS_STATE = "OrderRefunds", "OrdersState"
 _STREAMS: Mapping[str, Callable[[Item], Event | None]] = {

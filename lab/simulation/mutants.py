@@ -34,7 +34,7 @@ from reconcile.run import REREAD_SECONDS
 from tests.shop.builders import T0
 from tests.shop.dynamodb import TransactionCanceled
 from tests.support.silent import SILENT
-from update_order.refunds import is_later
+from update_order.refund_outcomes import is_later
 
 # ---------------------------------------------------------------- how a part is replaced
 

@@ -19,7 +19,7 @@ from orders_api.pay_again import PaymentRequest, make_attempt
 from orders_api.place_order import OrderRequest, store_order
 from tests.support.fixed_prices import price_of
 from tests.support.harness import Log, create_table
-from update_order.orders import update_order
+from update_order.payment_outcomes import update_order
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 CUSTOMER = "cus_1"

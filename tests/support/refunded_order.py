@@ -19,7 +19,7 @@ from tests.support.fixed_prices import price_of
 from tests.support.harness import create_table
 from tests.support.one_order import NOW, OneOrder
 from tests.support.silent import SILENT
-from update_order.refunds import update_refund
+from update_order.refund_outcomes import update_refund
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.harness import Log, Sample, create_table
-from update_order.orders import update_order
+from update_order.payment_outcomes import update_order
 
 KINDS = {
     "succeeded": "PAID",
