@@ -128,7 +128,7 @@ def test_every_result_of_a_handler(
     queue's age leaves out what is retried. An unreadable key has raised its own when it was read."""
     assert sqs.one(result) == ("" if wait is None else "0")
     assert sqs.waits == ({} if wait is None else {"0": wait})
-    assert [each["MessageAttributes"]["reason"]["StringValue"] for each in sqs.dead] == [POISON.reason] * is_dead
+    assert [each["MessageAttributes"]["reason"]["StringValue"] for each in sqs.dead] == [str(POISON)] * is_dead
     raised = [cause] if cause and not isinstance(result, SecretUnavailable) else []
     assert [each.cause for each in sqs.counted if isinstance(each, Alarm)] == raised
     assert [line["cause"] for line in sqs.log.lines if "cause" in line] == ([cause] if cause else [])
