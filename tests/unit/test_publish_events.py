@@ -192,7 +192,7 @@ def test_a_skipped_record_is_named_by_its_whole_key(stream: Stream) -> None:
     stray = stream.record()
     stray["eventSourceARN"] = stray["eventSourceARN"].replace("table/orders", "table/others")
     assert stream.publish(stream.record("order-refunds", attempt="two"), stray) == []
-    assert stream.skipped == [("order-refunds", "f", "ValidationError"), ("others", "6", "UnknownTable")]
+    assert stream.skipped == [("order-refunds", "f", "ValidationError"), ("others", "6", "KeyError")]
     assert {name: stream.log.lines[0][name] for name in REFUND_KEYS} == REFUND_KEYS
 
 

@@ -84,9 +84,6 @@ class Consumer[E: Event]:
     Args:
         model: the event that the queue carries, or an adapter for a union of several; everything else is poison.
         handle: handles one event; must be idempotent. Called on several threads.
-        queue: the event source.
-        logger: gets a line for each message that is poison, returned or fails unexpectedly.
-        count: counts one occurrence of the metric of that name; called on several threads.
         jitter: a random number from 0 to 1.
     """
 

@@ -85,9 +85,6 @@ def lambda_handler[P: Parts, Result](
     All invocations of a process share the parts, which have the environment of the first one: importing the module
     reads no environment variable. The metrics are flushed after each invocation, whether or not it raises. Lambda logs
     an error that it raises, so a message that holds a secret is redacted (onecharge.runtime.redaction).
-
-    Args:
-        parts_of: the function's subclass of Parts.
     """
 
     @cache
