@@ -54,10 +54,9 @@ class Dependencies:
         self.logger.info(message, extra={**ids, **about})
 
 
-def accepted(shown: ResponseModel, correlation_id: str, *, is_new: bool, location: str | None = None) -> JsonResponse:
+def accepted(shown: ResponseModel, order_id: str, correlation_id: str, *, is_new: bool) -> JsonResponse:
     """202. To a retry it is the response of the first request with this key, and says so."""
-    headers = {} if is_new else {"Idempotent-Replayed": "true"}
-    headers |= {"Location": f"/orders/{location}"} if location else {}
+    headers = {"Location": f"/orders/{order_id}", **({} if is_new else {"Idempotent-Replayed": "true"})}
     return respond(HTTPStatus.ACCEPTED, shown, correlation_id, headers)
 
 

@@ -61,7 +61,7 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
     )
     deps.count("OrderPlaced" if is_new else "OrderReplayed")
     deps.log("order placed" if is_new else "response replayed: order placed before", order)
-    return accepted(accepted_order(order), order.correlation_id, is_new=is_new, location=order.order_id)
+    return accepted(accepted_order(order), order.order_id, order.correlation_id, is_new=is_new)
 
 
 def store_order(

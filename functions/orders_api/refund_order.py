@@ -84,7 +84,7 @@ def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonRes
     first = refund.model_copy(update={"status": RefundState.PENDING, "pending_reason": None})
     shown = _view(first).model_dump(exclude_unset=True)
     response = AcceptedRefund(**shown, order_id=order_id, currency=refund.currency)
-    return accepted(response, refund.correlation_id, is_new=is_new, location=order_id)
+    return accepted(response, order_id, refund.correlation_id, is_new=is_new)
 
 
 def request_refund(

@@ -101,7 +101,7 @@ class Client:
             route.response.model_validate(shown.body)
         else:
             ProblemDetails.model_validate(shown.body)
-            assert shown.kind in route.all_problems[shown.status]
+            assert shown.kind in route.problems[shown.status]
         return shown
 
     def ask(self, name: str, order_id: str = UNKNOWN, body: Any = None, *, key: str = "key-1", **query: str) -> Answer:

@@ -1,5 +1,6 @@
 """A function makes its parts at their first use and flushes its metrics; no sample event of AWS is an error."""
 
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -83,32 +84,46 @@ def test_all_invocations_share_the_parts(monkeypatch: pytest.MonkeyPatch, lambda
 SQS = {
     **{"messageId": "19dd0b57", "receiptHandle": "MessageReceiptHandle", "body": "Hello from SQS!"},
     "attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1523232000000", "SenderId": "123456789012"},
-    **{"messageAttributes": {}, "md5OfBody": "7b270e59", "awsRegion": "us-east-1"},
-    **{"eventSource": "aws:sqs", "eventSourceARN": "arn:aws:sqs:us-east-1:123456789012:MyQueue"},
+    **{"messageAttributes": {}, "eventSource": "aws:sqs", "eventSourceARN": "arn:aws:sqs:us-east-1:123456789012:Q"},
 }
-SNS = {"EventVersion": "1.0", "EventSource": "aws:sns", "Sns": {"Type": "Notification", "Message": "example message"}}
 STREAM = {
     **{"eventID": "1", "eventVersion": "1.0", "eventName": "INSERT", "eventSource": "aws:dynamodb"},
     "dynamodb": {"Keys": {"Id": {"N": "101"}}, "NewImage": {"Message": {"S": "New item!"}, "Id": {"N": "101"}}},
     "eventSourceARN": "arn:aws:dynamodb:us-east-1:123456789012:table/ExampleTableWithStream/stream/2015-06-27",
 }
+HTTP_CONTEXT = {
+    "authorizer": {"jwt": {"claims": {"claim1": "value1"}, "scopes": ["scope1"]}},
+    "http": {"method": "POST", "path": "/path/to/resource", "protocol": "HTTP/1.1", "sourceIp": "192.168.0.1/32"},
+    **{"accountId": "123456789012", "requestId": "id", "routeKey": "$default", "stage": "$default"},
+}
 SAMPLES: dict[str, dict[str, Any]] = {
     "sqs": {"Records": [SQS]},
-    "sns": {"Records": [SNS]},
+    "sns": {"Records": [{"EventVersion": "1.0", "EventSource": "aws:sns", "Sns": {"Type": "Notification"}}]},
     "dynamodb": {"Records": [STREAM]},
-    "hello-world": {"key1": "value1"},
+    "http": {
+        **{"version": "2.0", "routeKey": "$default", "rawPath": "/path/to/resource", "headers": {"Header1": "value1"}},
+        **{"requestContext": HTTP_CONTEXT, "body": "eyJ0ZXN0IjoiYm9keSJ9", "isBase64Encoded": True},
+    },
+    "rest-api": {"path": "/path", "httpMethod": "POST", "requestContext": {"httpMethod": "POST", "requestId": "c6af"}},
+    "hello-world": {"key1": "value1", "requestContext": None},
 }
 """As `sam local generate-event` and the console make them, without what nothing reads."""
-QUEUES = ("charge_order", "update_order", "refund_charge")
+OWN = {
+    **dict.fromkeys(("charge_order", "update_order", "refund_charge"), "sqs"),
+    **dict.fromkeys(("orders_api", "get_payment", "stripe_webhook"), "http"),
+    "publish_events": "dynamodb",
+}
+"""The function's event source."""
 
 
 @pytest.mark.parametrize("source", SAMPLES)
-@pytest.mark.parametrize("function", [*QUEUES, "publish_events"])
+@pytest.mark.parametrize("function", OWN)
 def test_a_sample_event_of_aws_is_no_error(
     aws: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], function: str, source: str
 ) -> None:
     """With the variables of template.yaml. Another queue's message is poison, in this function's DLQ; another table's
-    record is skipped with an alarm; what another source sends is not ours, as the log says."""
+    record is skipped with an alarm; another path is a problem, 404. What another source sends is not ours, as the log
+    or the problem says, and no alarm."""
     sqs = boto3.client("sqs")
     resource = "".join(word.title() for word in function.split("_")) + "Function"
     variables = load_template()["Resources"][resource]["Properties"]["Environment"]["Variables"]
@@ -118,12 +133,19 @@ def test_a_sample_event_of_aws_is_no_error(
         monkeypatch.setenv(name, sqs.create_queue(QueueName=name)["QueueUrl"] if is_queue else "30")
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", f"{function} {source}")
     handler = lambda_handler(parts_of(function))(import_module(f"{function}.app").handler.__wrapped__)
-    answer = handler(SAMPLES[source], LambdaContext())
-    assert answer == (None if function == "publish_events" else {"batchItemFailures": []})
+    answer, is_own = handler(SAMPLES[source], LambdaContext()), source == OWN[function]
+    printed = capsys.readouterr().out
+    if OWN[function] == "http":
+        problem, expected = json.loads(answer["body"]), (404, "not-found") if is_own else (400, "not-http")
+        assert (answer["statusCode"], problem["type"].split(":")[-1]) == expected
+        correlation_id = "id" if is_own else LambdaContext().aws_request_id
+        assert problem["correlation_id"] == answer["headers"]["X-Correlation-Id"] == correlation_id
+    else:
+        assert answer == (None if function == "publish_events" else {"batchItemFailures": []})
+        assert ("not ours" in printed) is not is_own
     dead = [each for dlq in dlqs for each in sqs.receive_message(QueueUrl=os.environ[dlq]).get("Messages", [])]
-    assert [each["Body"] for each in dead] == ["Hello from SQS!"] * (source == "sqs" and function in QUEUES)
-    is_own = source == ("dynamodb" if function == "publish_events" else "sqs")
-    assert ("not ours" in capsys.readouterr().out) is not is_own
+    assert [each["Body"] for each in dead] == ["Hello from SQS!"] * (is_own and source == "sqs")
+    assert ('"Alarm"' in printed) is (is_own and source == "dynamodb")
 
 
 @pytest.mark.parametrize("refuses", [False, True])

@@ -164,7 +164,9 @@ def test_every_route_asks_for_a_token() -> None:
         if event["Type"] in {"HttpApi", "Api"} and "Path" in event["Properties"]
     }
     assert asked.pop("POST /stripe/events") == {"Authorizer": "NONE"}
-    assert asked == {each.route: {"AuthorizationScopes": [each.scope]} if each.scope else {} for each in OPERATIONS}
+    assert asked == {
+        f"{each.method} {each.path}": {"AuthorizationScopes": [each.scope]} if each.scope else {} for each in OPERATIONS
+    }
 
 
 def test_the_stack_is_not_deployed_open() -> None:
@@ -191,3 +193,12 @@ def test_a_customer_of_the_user_pool_refunds_nothing() -> None:
     assert "GenerateSecret" not in customers
     assert machines["AllowedOAuthFlows"] == ["client_credentials"]
     assert machines["AllowedOAuthScopes"] == ["onecharge/orders", "onecharge/refund"]
+
+
+def test_the_routes_that_ask_for_much_have_a_limit_of_their_own() -> None:
+    """Of requests per second: a request for the client secret asks Stripe, whose limit charges need, and so does a
+    refund; a list reads up to 50 orders, of the 1,000 units per second that the table may read."""
+    settings = load_template()["Resources"]["OrdersApi"]["Properties"]["RouteSettings"]
+    for route in ("GET /orders/{order_id}/payment", "POST /orders/{order_id}/refunds", "GET /orders"):
+        assert settings[route]["ThrottlingRateLimit"] <= 5
+        assert settings[route]["ThrottlingBurstLimit"] <= 20
