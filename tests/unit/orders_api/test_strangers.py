@@ -37,10 +37,8 @@ def without(scope: str | None) -> Change:
 NOBODY, NO_CUSTOMER = (401, "unauthenticated"), (403, "forbidden")
 STRANGERS: dict[str, tuple[Change, tuple[int, str]]] = {
     "no authorizer": (lambda context: context.pop("authorizer"), NOBODY),
-    "an authorizer that is null": (lambda context: context.update(authorizer=None), NOBODY),
     "no claims": (lambda context: context.update(authorizer={"jwt": {"claims": {}, "scopes": ["any"]}}), NOBODY),
     "claims that are null": (lambda context: context.update(authorizer={"jwt": {"claims": None}}), NOBODY),
-    "IAM": (lambda context: context.update(authorizer={"iam": {"userArn": "arn:aws:iam::1:user/u"}}), NOBODY),
     "a Lambda authorizer": (lambda context: context.update(authorizer={"lambda": {"sub": "cus_1"}}), NOBODY),
     "REST API's": (lambda context: context.update(authorizer={"claims": {"sub": "cus_1"}}), NOBODY),
     **{
