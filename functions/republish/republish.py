@@ -132,7 +132,7 @@ class Republisher:
         entries, last = source.index.page(shard, until=until, after=after, limit=ITEMS_A_PAGE)
         # The index is eventually consistent: what is due by it is read consistently, a hundred with one request.
         worth = [entry for entry in entries if _is_worth_reading(source, entry, checkpoint)]
-        keys = [{name: entry[name] for name in ("order_id", "refund_id") if name in entry} for entry in worth]
+        keys = [{name: each[name] for name in each.keys() & {"order_id", "refund_id"}} for each in worth]
         items = read_items(source.index.client, source.index.table, keys)
         return [event for item in items if (event := self._due(source, item, checkpoint)) is not None], last
 

@@ -152,7 +152,7 @@ def test_a_sample_event_of_aws_is_no_error(
 def test_an_outcome_that_sns_refuses_is_not_told(sample: Sample, refuses: bool) -> None:
     """PublishBatch answers 200 all the same: what published it learns it, and is delivered again."""
     sns, body = FakeSns(), sample("update_order/refund_succeeded")["Records"][0]["body"]
-    sns.refuses = lambda _: refuses
+    sns.refuses = lambda _: "Throttled" if refuses else None
     parts = RefundChargeParts({"PAYMENT_EVENTS_TOPIC_ARN": "payments-topic"})
     parts.__dict__["sns"] = sns
     with pytest.raises(Deferred) if refuses else nullcontext():
