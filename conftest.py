@@ -19,7 +19,7 @@ from onecharge.runtime.aws import client_config
 from onecharge.runtime.parts import Parts
 from tests.support.aws_in_process import SharedClients
 from tests.support.deployed import CannotRun, deployed_stack
-from tests.support.harness import PROJECT, LambdaContext, Log, Sample, create_table
+from tests.support.harness import PROJECT, Log, Sample
 from tests.support.stacks import FIFO, OPERATED, STANDARD
 
 
@@ -103,11 +103,6 @@ def sample() -> Sample:
 @pytest.fixture
 def log() -> Log:
     return Log()
-
-
-@pytest.fixture
-def lambda_context() -> LambdaContext:
-    return LambdaContext()
 
 
 @pytest.fixture(scope="session")
@@ -200,8 +195,3 @@ def stack(request: pytest.FixtureRequest) -> Stack:
     """The deployed stack that the test runs on; see tests/support/stacks.py."""
     deployed: Stack = request.getfixturevalue(f"{getattr(request, 'param', STANDARD)}_stack")
     return deployed
-
-
-@pytest.fixture
-def orders_table(aws: None) -> str:
-    return create_table(boto3.client("dynamodb"), "orders", "OrdersTable")

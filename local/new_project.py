@@ -21,7 +21,7 @@ COPIED = """
     docs/protocol.md docs/runbook.md docs/guides/deploy.md docs/guides/extend.md docs/guides/api.md
     tests/support/harness.py tests/support/aws_in_process.py tests/support/deployed.py tests/support/stacks.py
     tests/support/deployed_shop.py tests/support/orders_api.py tests/support/fixed_prices.py tests/support/openapi.py
-    tests/support/functions.py tests/shop/builders.py tests/shop/dynamodb.py tests/e2e/test_orders.py
+    tests/shop/builders.py tests/shop/dynamodb.py tests/e2e/test_orders.py
     tests/e2e/conftest.py tests/support/ops_command.py
     tests/unit/payments/test_charge_rules.py tests/unit/payments/test_sync_rules.py
     tests/unit/orders_api/test_place_order.py tests/unit/orders_api/test_change_order.py

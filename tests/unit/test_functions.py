@@ -17,8 +17,7 @@ from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.parts import Parts, lambda_handler, part
 from refund_charge.app import RefundChargeParts
 from tests.support.fake_sns import FakeSns
-from tests.support.functions import parts_of
-from tests.support.harness import LambdaContext, Sample, load_template
+from tests.support.harness import LambdaContext, Sample, load_template, parts_of
 
 
 class Slow(Parts):
@@ -59,7 +58,7 @@ def test_a_part_is_made_at_its_first_use_for_all_threads() -> None:
     assert of_user is bucket is parts.bucket
 
 
-def test_all_invocations_share_the_parts(monkeypatch: pytest.MonkeyPatch, lambda_context: LambdaContext) -> None:
+def test_all_invocations_share_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Made of the environment as it is at the first invocation. Metrics are flushed after one that raises, too."""
     flushed = list[str]()
 
@@ -73,9 +72,9 @@ def test_all_invocations_share_the_parts(monkeypatch: pytest.MonkeyPatch, lambda
 
     monkeypatch.setenv("NAME", "orders ")
     with pytest.raises(ZeroDivisionError):
-        handler({"error": ZeroDivisionError()}, lambda_context)
+        handler({"error": ZeroDivisionError()}, LambdaContext())
     monkeypatch.setenv("NAME", "another")
-    assert [handler({"name": name}, lambda_context) for name in "ab"] == ["orders a", "orders b"]
+    assert [handler({"name": name}, LambdaContext()) for name in "ab"] == ["orders a", "orders b"]
     assert len(flushed) == 3
 
 
@@ -125,7 +124,7 @@ def test_a_sample_event_of_aws_is_no_error(
     record is skipped with an alarm; another path is a problem, 404. What another source sends is not ours, as the log
     or the problem says, and no alarm."""
     sqs = boto3.client("sqs")
-    resource = "".join(word.title() for word in function.split("_")) + "Function"
+    resource = f"{function.title().replace('_', '')}Function"
     variables = load_template()["Resources"][resource]["Properties"]["Environment"]["Variables"]
     dlqs = [name for name in variables if name.endswith("_DLQ_URL")]
     for name in variables:

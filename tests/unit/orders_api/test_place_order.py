@@ -6,7 +6,6 @@ import time
 from importlib import import_module
 from typing import Any
 
-import boto3
 import pytest
 from pydantic import TypeAdapter
 
@@ -16,25 +15,22 @@ from onecharge.orders.ids import order_id_of
 from orders_api import prices
 from orders_api.http import BODY_LENGTH_MAX
 from tests.support.fixed_prices import PRICES
-from tests.support.harness import LambdaContext, Sample
+from tests.support.harness import LambdaContext
 from tests.support.orders_api import UNKNOWN, Client, line, order
 
 
-def test_an_order_has_the_id_of_its_shop_customer_and_key(
-    aws: None, orders_table: str, monkeypatch: pytest.MonkeyPatch, sample: Sample, lambda_context: LambdaContext
-) -> None:
+def test_an_order_has_the_id_of_its_shop_customer_and_key(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The function as it is put together: 202, and the item in the table has the id, too. The request's id is the
     correlation id: one id is enough to follow an order."""
-    monkeypatch.setenv("ORDERS_TABLE", orders_table)
-    monkeypatch.setenv("ORDER_REFUNDS_TABLE", "order-refunds")
-    monkeypatch.setenv("SHOP", "a-shop")
+    for name, value in {"ORDERS_TABLE": client.table, "ORDER_REFUNDS_TABLE": "refunds", "SHOP": "a-shop"}.items():
+        monkeypatch.setenv(name, value)
     sku, currency, _ = sold()
     body = {"currency": currency, "payment_method": "pm_card_visa", "items": [{"sku": sku, "quantity": 2}]}
-    event = sample("orders_api/place_order") | {"body": json.dumps(body)}
-    answer = import_module("orders_api.app").handler(event, lambda_context)
+    event = client.sample("orders_api/place_order") | {"body": json.dumps(body)}
+    answer = import_module("orders_api.app").handler(event, LambdaContext())
     order_id = order_id_of("a-shop", "cus_sample", "sample-key-1")
     assert (answer["statusCode"], answer["headers"]["Location"]) == (202, f"/orders/{order_id}")
-    [item] = boto3.client("dynamodb").scan(TableName=orders_table)["Items"]
+    [item] = client.stored()
     request_id = event["requestContext"]["requestId"]
     assert answer["headers"]["X-Correlation-Id"] == item["correlation_id"]["S"] == request_id
     assert item["order_id"] == {"S": order_id}
