@@ -2,8 +2,9 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -44,24 +45,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     stack that others use."""
     if config.getoption("--stack"):
         for item in items:
-            if reason := _why_not_deployed(item):
-                item.add_marker(pytest.mark.skip(reason=reason))
+            if getattr(getattr(item, "callspec", None), "params", {}).get("stack") != STANDARD:
+                item.add_marker(pytest.mark.skip(reason="runs without a stack, or on one of its own"))
     if not config.getoption("--nightly"):
         is_nightly = [any(item.get_closest_marker(name) for name in ("nightly", "own_stack")) for item in items]
         config.hook.pytest_deselected(items=[*compress(items, is_nightly)])
         items[:] = [item for item, left_out in zip(items, is_nightly, strict=True) if not left_out]
-
-
-def _why_not_deployed(item: pytest.Item) -> str:
-    """Why the test cannot run against a deployed stack; nothing if it can."""
-    if "stack" not in getattr(item, "fixturenames", ()):
-        return "runs without a stack"
-    if item.get_closest_marker("own_stack"):
-        return "does to the stack what its other users would see"
-    callspec = getattr(item, "callspec", None)
-    return (
-        "" if callspec and callspec.params.get("stack") == STANDARD else "is about another stack than the deployed one"
-    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -149,49 +138,35 @@ def stack_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("stack")
 
 
-@contextmanager
-def _unscheduled_stack(work_dir: Path, **options: Any) -> Iterator[Stack]:
-    """The template, deployed to an emulator of its own, without its schedules.
-
-    Tests invoke the scheduled functions when they want their work done; a round by itself, every five minutes, would
-    have done it between two steps of a test.
-    """
-    with running_stack(work_dir=work_dir, **options) as stack:
-        scheduler = stack.aws.client("scheduler")
-        for schedule in scheduler.list_schedules()["Schedules"]:
-            scheduler.delete_schedule(Name=schedule["Name"])
-        yield stack
-
-
 @pytest.fixture(scope="session")
-def standard_stack(stack_dir: Path, pytestconfig: pytest.Config) -> Iterator[Stack]:
-    """The real template, built and deployed to an emulator, once for all its tests; or the stack of --stack."""
-    if name := pytestconfig.getoption("--stack"):
-        try:
-            yield deployed_stack(name, os.environ)
-        except CannotRun as reason:
-            pytest.exit(str(reason), returncode=2)
-        return
-    with _unscheduled_stack(stack_dir) as stack:
-        yield stack
+def stacks(
+    stack_dir: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Callable[[str], Stack]]:
+    """Builds the real template and deploys it to an emulator of its own, once for all tests of the stack of this name;
+    or the standard one is the stack of --stack."""
+    with ExitStack() as running:
 
+        @cache
+        def started(name: str) -> Stack:
+            if name == STANDARD and (deployed := pytestconfig.getoption("--stack")):
+                try:
+                    return deployed_stack(deployed, os.environ)
+                except CannotRun as reason:
+                    pytest.exit(str(reason), returncode=2)
+            work_dir = stack_dir if name == STANDARD else tmp_path_factory.mktemp(name)
+            messaging = FIFO if name == FIFO else STANDARD
+            stack = running.enter_context(running_stack(work_dir=work_dir, messaging=messaging))
+            # Tests invoke the scheduled functions when they want their work done; a round by itself, every five
+            # minutes, would have done it between two steps of a test.
+            scheduler = stack.aws.client("scheduler")
+            for schedule in scheduler.list_schedules()["Schedules"]:
+                scheduler.delete_schedule(Name=schedule["Name"])
+            return stack
 
-@pytest.fixture(scope="session")
-def operated_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The real template on an emulator of its own, once for all tests that nobody else may run beside."""
-    with _unscheduled_stack(tmp_path_factory.mktemp("operated-stack")) as stack:
-        yield stack
-
-
-@pytest.fixture(scope="session")
-def fifo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The template with FIFO topics and queues, deployed to an emulator of its own, once for all its tests."""
-    with _unscheduled_stack(tmp_path_factory.mktemp("fifo-stack"), messaging=FIFO) as stack:
-        yield stack
+        yield started
 
 
 @pytest.fixture
-def stack(request: pytest.FixtureRequest) -> Stack:
+def stack(request: pytest.FixtureRequest, stacks: Callable[[str], Stack]) -> Stack:
     """The deployed stack that the test runs on; see tests/support/stacks.py."""
-    deployed: Stack = request.getfixturevalue(f"{getattr(request, 'param', STANDARD)}_stack")
-    return deployed
+    return stacks(getattr(request, "param", STANDARD))

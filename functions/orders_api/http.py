@@ -60,9 +60,7 @@ def accepted(shown: ResponseModel, order_id: str, correlation_id: str, *, is_new
     return respond(HTTPStatus.ACCEPTED, shown, correlation_id, headers)
 
 
-def key_and_body[Body: BaseModel](
-    request: Request, model: type[Body], *, expected: str, if_empty: str = ""
-) -> tuple[str, Body]:
+def key_and_body[Body: BaseModel](request: Request, model: type[Body], *, expected: str) -> tuple[str, Body]:
     """The idempotency key, and the body. Raises Problem; its detail `expected` says what the body should be."""
     key = request.event.headers.get("idempotency-key") or ""
     if not re.fullmatch(IDEMPOTENCY_KEY_PATTERN, key):
@@ -75,7 +73,7 @@ def key_and_body[Body: BaseModel](
     if len(request.event.body or "") > BODY_LENGTH_MAX:
         raise bad_request("body-too-long", f"The body is longer than {BODY_LENGTH_MAX} characters.")
     try:
-        return key, model.model_validate_json(request.event.decoded_body or if_empty)
+        return key, model.model_validate_json(request.event.decoded_body or "")
     except ValidationError as invalid:
         raise invalid_request(invalid, expected) from None
     except ValueError:  # The bytes in Base64 are not UTF-8.

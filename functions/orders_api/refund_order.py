@@ -64,7 +64,7 @@ def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonRes
     """Refund a part of what was paid, or all that is left, idempotent by Idempotency-Key: any order, by the staff."""
     request.require_scope(STAFF_SCOPE)
     expected = "The body does not name an amount that can be refunded."
-    key, wanted = key_and_body(request, RefundRequest, expected=expected, if_empty="{}")
+    key, wanted = key_and_body(request, RefundRequest, expected=expected)
     refund, is_new = request_refund(
         deps,
         order_id,

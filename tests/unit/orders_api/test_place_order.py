@@ -142,7 +142,7 @@ LONGEST = json.dumps(order(items=[{"sku": "\u20ac" * 64, "quantity": 10_000}] * 
 _JSON, _INVALID = "invalid-json", "invalid-request"
 BAD_BODIES: dict[str, tuple[str, Any, str]] = {
     "invalid JSON": ("place_order", '{"currency": ', _JSON),
-    "an empty body": ("place_order", "", _JSON),
+    **{f"an empty body on {name}": (name, "", _JSON) for name in ("place_order", "pay_again", "refund_order")},
     "an amount of 5,000 digits": ("place_order", json.dumps(order(amount=2500)).replace("2500", "9" * 5000), _JSON),
     "an unknown currency": ("place_order", order(currency="xxx"), _INVALID),
     "a currency without a price": ("place_order", order(currency="chf"), _INVALID),
