@@ -7,7 +7,7 @@ fault, a customer who authenticates) is skipped, and so is what only a stack of 
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -21,9 +21,6 @@ from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
 from stripe_standin.admin import Ledger, LedgerCharge
 
-_LOOKBACK_SECONDS = 3600
-"""A run of the tests is shorter."""
-
 
 class CannotRun(Exception):
     """The tests cannot run against this stack; the text says why."""
@@ -36,7 +33,6 @@ class Aws:
     session: boto3.Session
 
     def client(self, service: str) -> Any:
-        """boto3's client of a service."""
         config = Config(connect_timeout=5, read_timeout=70, max_pool_connections=50)
         return self.session.client(service, config=config)  # type: ignore[call-overload]  # Known at run time.
 
@@ -66,38 +62,33 @@ class StripeAccount:
         self._client = client
 
     def ledger(self) -> Ledger:
-        """What Stripe shows of the last hour."""
-        intents = list(self._listed(self._client.v1.payment_intents))
-        return Ledger(
-            charges=tuple(_charge(each) for each in intents if each["status"] == "succeeded"),
-            payment_intents=tuple(intents),
-            refunds=tuple(self._listed(self._client.v1.refunds)),
-            counts={},
+        """What Stripe shows of the last hour: a run of the tests is shorter."""
+        since: Any = {"created": {"gte": int(time.time()) - 3600}, "limit": 100}
+        api = self._client.v1
+        intents, refunds = (
+            tuple(each.to_dict() for each in objects.list(since).auto_paging_iter())
+            for objects in (api.payment_intents, api.refunds)
         )
+        charges = tuple(
+            LedgerCharge(
+                charge_id=each["latest_charge"],
+                payment_intent_id=each["id"],
+                order_id=each["metadata"].get("order_id"),
+                amount_minor=each["amount_received"],
+                currency=each["currency"],
+                idempotency_key=None,
+                created=each["created"],
+            )
+            for each in intents
+            if each["status"] == "succeeded"
+        )
+        return Ledger(charges=charges, payment_intents=intents, refunds=refunds, counts={})
 
     def clear_faults(self) -> None:
         """There are none."""
 
     def __getattr__(self, name: str) -> NoReturn:
         pytest.skip(f"needs the Stripe stand-in: nobody can do `{name}` at Stripe")
-
-    @staticmethod
-    def _listed(objects: Any) -> Iterator[Mapping[str, Any]]:
-        since = int(time.time()) - _LOOKBACK_SECONDS
-        for each in objects.list({"created": {"gte": since}, "limit": 100}).auto_paging_iter():
-            yield each.to_dict()
-
-
-def _charge(intent: Mapping[str, Any]) -> LedgerCharge:
-    return LedgerCharge(
-        charge_id=str(intent["latest_charge"]),
-        payment_intent_id=str(intent["id"]),
-        order_id=intent["metadata"].get("order_id"),
-        amount_minor=int(intent["amount_received"]),
-        currency=str(intent["currency"]),
-        idempotency_key=None,
-        created=int(intent["created"]),
-    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore
-from onecharge.runtime.dynamodb import expression_values, from_item, read_items, to_item
+from onecharge.runtime.dynamodb import from_item, read_items, to_item
 
 VALUES: list[Any] = ["a", "", -(10**15), True, [1, "a", {"deep": [2]}, None], {"attempts": 3, "none": {}}]
 
@@ -30,12 +30,6 @@ def test_a_fraction_is_refused(stored: dict[str, Any]) -> None:
         from_item({"a": stored})
     with pytest.raises(TypeError):
         to_item({"a": [1.5]})
-
-
-def test_none_is_not_stored() -> None:
-    """In an item and in an expression: an attribute without a value is absent."""
-    assert to_item({"a": None, "b": 0}) == {"b": {"N": "0"}}
-    assert expression_values(a=None, now=1) == {":now": {"N": "1"}}
 
 
 def test_items_are_read_consistently() -> None:
