@@ -115,18 +115,13 @@ OPERATIONS = (
 _ABOUT = """\
 Creates orders and shows their status; each is charged once, however often anything on the way is delivered or retried.
 
-Amounts are integers in the minor unit of the currency: 1099 with EUR is 10.99 euro, 500 with JPY is 500 yen. They are
-written without a decimal point, so that 10.0 is refused. An order's amount is at most 999999999999, and ends with 0
-in a currency with three decimals. An order of less than Stripe charges is accepted, and becomes CANCELED
-(`not_chargeable`). A currency may be sent in lower case. An order costs what GET /prices says when it is placed first;
-a retry is not priced again.
+Amounts are integers in the minor unit of the currency: 1099 with EUR is 10.99 euro, 500 with JPY is 500 yen. In a
+currency with three decimals they end with 0. An order costs what GET /prices says when it is placed first; a retry is
+not priced again.
 
-If a response is lost, retry the request with the same Idempotency-Key. Every problem is `application/problem+json` and
-does not repeat what was sent.
-
-Each request needs an access token; its subject is the customer. Another customer's order is answered as one that does
-not exist. API Gateway itself verifies the token and limits the requests: its responses are `application/json` with a
-`message` (401, 403 without the route's scope, 413, 429, or 503 after a timeout)."""
+If a response is lost, retry the request with the same Idempotency-Key. No problem (`application/problem+json`) repeats
+what was sent. Each request needs an access token, whose subject is the customer; API Gateway verifies it, limits the
+requests, and responds with `application/json` and a `message`."""
 
 _TEXT = {"type": "string"}
 _HEADERS = {

@@ -50,9 +50,7 @@ class Stream:
             made["dynamodb"] |= {"Keys": to_item(REFUND_KEYS), "NewImage": to_item(REFUND)}
         if number is not None:
             made["dynamodb"]["Keys"] = to_item({"order_id": f"ord_{number:032x}"})
-        raw = {name: value for name, value in changes.items() if isinstance(value, dict)}
-        plain = {name: value for name, value in changes.items() if name not in raw}
-        made["dynamodb"]["NewImage"] |= made["dynamodb"]["Keys"] | to_item(plain) | raw
+        made["dynamodb"]["NewImage"] |= made["dynamodb"]["Keys"] | to_item(changes)
         return dict(made)
 
     def publish(self, *records: dict[str, Any]) -> list[Event]:
@@ -161,16 +159,13 @@ def test_each_event_goes_to_its_topic_in_tens(stream: Stream) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("spoiled", "reason"),
-    [({"amount_minor": {"N": "10.5"}}, "ValueError"), ({"placed_at": "yesterday"}, "ValidationError")],
-    ids=repr,
-)
-def test_an_invalid_record_is_skipped(stream: Stream, spoiled: dict[str, Any], reason: str) -> None:
+def test_an_invalid_record_is_skipped(stream: Stream) -> None:
     """With an alarm that names table, key and reason; the others are published."""
-    records = [stream.record(number=1), stream.record(number=2, **spoiled), stream.record(number=3)]
+    records = [stream.record(number=number) for number in (1, 2, 3, 4)]
+    records[1]["dynamodb"]["NewImage"]["amount_minor"] = {"N": "10.5"}
+    records[3]["dynamodb"]["NewImage"]["placed_at"] = {"S": "yesterday"}
     assert [event.subject[-1] for event in stream.publish(*records)] == ["1", "3"]
-    assert stream.skipped == [("orders", "2", reason)]
+    assert stream.skipped == [("orders", "2", "ValueError"), ("orders", "4", "ValidationError")]
 
 
 def test_a_skipped_record_is_named_by_its_whole_key(stream: Stream) -> None:
