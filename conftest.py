@@ -19,34 +19,26 @@ from local.stack import Stack, running_stack
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.parts import Parts
 from tests.support.aws_in_process import SharedClients
-from tests.support.deployed import CannotRun, deployed_stack
 from tests.support.harness import PROJECT, Log, Sample
 from tests.support.stacks import FIFO, OPERATED, STANDARD
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nightly", action="store_true", help="also what `make test` has no time for")
-    parser.addoption("--stack", metavar="NAME", help="run the e2e tests against this deployed stack")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """No account of the shell's, before anything makes a client: its profile may not exist. But a stack has one."""
+    """No account of the shell's, before anything makes a client: its profile may not exist."""
     config.addinivalue_line("markers", "own_stack: on a second stack, for `make nightly` alone")
     config.addinivalue_line("markers", "nightly: for `make nightly` alone")
-    if not config.getoption("--stack"):
-        forget_aws_account(os.environ)
+    forget_aws_account(os.environ)
 
 
 _SERVERS = (STANDARD, FIFO, OPERATED)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without --nightly neither its tests nor those of a second stack run; with --stack only those run that can on a
-    stack that others use."""
-    if config.getoption("--stack"):
-        for item in items:
-            if getattr(getattr(item, "callspec", None), "params", {}).get("stack") != STANDARD:
-                item.add_marker(pytest.mark.skip(reason="runs without a stack, or on one of its own"))
+    """Without --nightly neither its tests nor those of a second stack run."""
     if not config.getoption("--nightly"):
         is_nightly = [any(item.get_closest_marker(name) for name in ("nightly", "own_stack")) for item in items]
         config.hook.pytest_deselected(items=[*compress(items, is_nightly)])
@@ -139,20 +131,12 @@ def stack_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stacks(
-    stack_dir: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
-) -> Iterator[Callable[[str], Stack]]:
-    """Builds the real template and deploys it to an emulator of its own, once for all tests of the stack of this name;
-    or the standard one is the stack of --stack."""
+def stacks(stack_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Stack]]:
+    """Builds the real template and deploys it to an emulator of its own, once for all tests of the stack."""
     with ExitStack() as running:
 
         @cache
         def started(name: str) -> Stack:
-            if name == STANDARD and (deployed := pytestconfig.getoption("--stack")):
-                try:
-                    return deployed_stack(deployed, os.environ)
-                except CannotRun as reason:
-                    pytest.exit(str(reason), returncode=2)
             work_dir = stack_dir if name == STANDARD else tmp_path_factory.mktemp(name)
             messaging = FIFO if name == FIFO else STANDARD
             stack = running.enter_context(running_stack(work_dir=work_dir, messaging=messaging))

@@ -23,7 +23,6 @@ THREE_D_SECURE_CARD = "pm_card_threeDSecure2Required"
 # A delivery whose function has timed out comes back after the visibility timeout, 180 s at most: even then, on a busy
 # machine, a test waits for it.
 PATIENCE_SECONDS = 300
-_CLOCKS_DIFFER_SECONDS = 60
 
 
 def eventually[Seen](see: Callable[[], Seen], wanted: Callable[[Seen], bool]) -> Seen:
@@ -129,6 +128,6 @@ class DeployedShop:
 
     def log(self) -> str:
         """All that the functions have logged since this shop opened, as CloudWatch Logs has it."""
-        since_ms = int((self._opened - _CLOCKS_DIFFER_SECONDS) * 1000)
+        since_ms = int(self._opened * 1000)
         events = log_events(self.stack.aws.client("logs"), f"/aws/lambda/{self.stack.stack_name}", since_ms=since_ms)
         return "\n".join(event["message"] for event in events)
