@@ -16,10 +16,7 @@ PY := $(VENV)/bin/python
 export PATH := $(CURDIR)/$(VENV)/bin:$(CURDIR)/$(VENV)/opt/sam/bin:$(value PATH)
 # Nothing that the shell holds changes what runs here: no AWS profile, no other Python code, no other encoding.
 unexport PYTHONPATH PYTHONHOME PYTHONIOENCODING PIP_USER PIP_TARGET PIP_PREFIX
-# But the tests of a deployed stack use the shell's AWS account.
-ifeq ($(filter e2e,$(MAKECMDGOALS)),)
 unexport $(filter AWS_%,$(.VARIABLES))
-endif
 export PYTHONUTF8 := 1
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -28,10 +25,10 @@ UNTRACED := 2>&1 | cat
 # $(call pip_install,environment): every package is pinned, so nothing is resolved; what is imported compiles itself.
 pip_install = $(PY) -m pip --python $(1)/bin/python install --quiet --no-deps --no-compile --require-hashes -r $< $(UNTRACED)
 
-.PHONY: help install local unit test e2e nightly check format lint types validate scan sbom openapi requirements clean
+.PHONY: help install local unit test nightly check format lint types validate scan sbom openapi requirements clean
 
 USE := install demo local new
-PROVE := test nightly e2e parity specification simulate mutants experiments survival bench
+PROVE := test nightly parity specification simulate mutants experiments survival bench
 help: ## Say what can be made: to use it, to change it, to prove it.
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' -v use=' $(USE) ' -v prove=' $(PROVE) ' ' \
 	  { part = index(use, " " $$1 " ") ? 1 : index(prove, " " $$1 " ") ? 3 : 2 } \
@@ -102,11 +99,6 @@ unit: $(VENV)/.dev ## Run the unit tests, and see that they run 95 % of the line
 
 test: install $(VENV)/.dev ## Run all tests but the nightly ones, on one stack [PYTEST_ARGS=…: these alone].
 	@$(PYTEST) $(or $(PYTEST_ARGS),--cov)
-
-# TOKEN_COMMAND prints an access token for the customer that its last argument names: docs/guides/deploy.md.
-e2e: $(VENV)/.dev ## Run the e2e tests against a deployed stack: make e2e STACK=shop-dev TOKEN_COMMAND=….
-	@test "$(STACK)" || { echo "STACK is missing: make $@ STACK=the-name-of-a-stack, such as shop"; exit 1; }
-	@$(PY) -m pytest -q tests/e2e --stack "$(STACK)" $(PYTEST_ARGS)
 
 check: lint types validate test ## The whole gate: format, lint, types, template, tests.
 

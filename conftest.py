@@ -2,8 +2,9 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -18,50 +19,30 @@ from local.stack import Stack, running_stack
 from onecharge.runtime.aws import client_config
 from onecharge.runtime.parts import Parts
 from tests.support.aws_in_process import SharedClients
-from tests.support.deployed import CannotRun, deployed_stack
-from tests.support.harness import PROJECT, LambdaContext, Log, Sample, create_table
+from tests.support.harness import PROJECT, Log, Sample
 from tests.support.stacks import FIFO, OPERATED, STANDARD
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nightly", action="store_true", help="also what `make test` has no time for")
-    parser.addoption("--stack", metavar="NAME", help="run the e2e tests against this deployed stack")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """No account of the shell's, before anything makes a client: its profile may not exist. But a stack has one."""
+    """No account of the shell's, before anything makes a client: its profile may not exist."""
     config.addinivalue_line("markers", "own_stack: on a second stack, for `make nightly` alone")
     config.addinivalue_line("markers", "nightly: for `make nightly` alone")
-    if not config.getoption("--stack"):
-        forget_aws_account(os.environ)
+    forget_aws_account(os.environ)
 
 
 _SERVERS = (STANDARD, FIFO, OPERATED)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without --nightly neither its tests nor those of a second stack run; with --stack only those run that can on a
-    stack that others use."""
-    if config.getoption("--stack"):
-        for item in items:
-            if reason := _why_not_deployed(item):
-                item.add_marker(pytest.mark.skip(reason=reason))
+    """Without --nightly neither its tests nor those of a second stack run."""
     if not config.getoption("--nightly"):
         is_nightly = [any(item.get_closest_marker(name) for name in ("nightly", "own_stack")) for item in items]
         config.hook.pytest_deselected(items=[*compress(items, is_nightly)])
         items[:] = [item for item, left_out in zip(items, is_nightly, strict=True) if not left_out]
-
-
-def _why_not_deployed(item: pytest.Item) -> str:
-    """Why the test cannot run against a deployed stack; nothing if it can."""
-    if "stack" not in getattr(item, "fixturenames", ()):
-        return "runs without a stack"
-    if item.get_closest_marker("own_stack"):
-        return "does to the stack what its other users would see"
-    callspec = getattr(item, "callspec", None)
-    return (
-        "" if callspec and callspec.params.get("stack") == STANDARD else "is about another stack than the deployed one"
-    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -103,11 +84,6 @@ def sample() -> Sample:
 @pytest.fixture
 def log() -> Log:
     return Log()
-
-
-@pytest.fixture
-def lambda_context() -> LambdaContext:
-    return LambdaContext()
 
 
 @pytest.fixture(scope="session")
@@ -154,54 +130,27 @@ def stack_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("stack")
 
 
-@contextmanager
-def _unscheduled_stack(work_dir: Path, **options: Any) -> Iterator[Stack]:
-    """The template, deployed to an emulator of its own, without its schedules.
-
-    Tests invoke the scheduled functions when they want their work done; a round by itself, every five minutes, would
-    have done it between two steps of a test.
-    """
-    with running_stack(work_dir=work_dir, **options) as stack:
-        scheduler = stack.aws.client("scheduler")
-        for schedule in scheduler.list_schedules()["Schedules"]:
-            scheduler.delete_schedule(Name=schedule["Name"])
-        yield stack
-
-
 @pytest.fixture(scope="session")
-def standard_stack(stack_dir: Path, pytestconfig: pytest.Config) -> Iterator[Stack]:
-    """The real template, built and deployed to an emulator, once for all its tests; or the stack of --stack."""
-    if name := pytestconfig.getoption("--stack"):
-        try:
-            yield deployed_stack(name, os.environ)
-        except CannotRun as reason:
-            pytest.exit(str(reason), returncode=2)
-        return
-    with _unscheduled_stack(stack_dir) as stack:
-        yield stack
+def stacks(stack_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Stack]]:
+    """Builds the real template and deploys it to an emulator of its own, once for all tests of the stack."""
+    with ExitStack() as running:
 
+        @cache
+        def started(name: str) -> Stack:
+            work_dir = stack_dir if name == STANDARD else tmp_path_factory.mktemp(name)
+            messaging = FIFO if name == FIFO else STANDARD
+            stack = running.enter_context(running_stack(work_dir=work_dir, messaging=messaging))
+            # Tests invoke the scheduled functions when they want their work done; a round by itself, every five
+            # minutes, would have done it between two steps of a test.
+            scheduler = stack.aws.client("scheduler")
+            for schedule in scheduler.list_schedules()["Schedules"]:
+                scheduler.delete_schedule(Name=schedule["Name"])
+            return stack
 
-@pytest.fixture(scope="session")
-def operated_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The real template on an emulator of its own, once for all tests that nobody else may run beside."""
-    with _unscheduled_stack(tmp_path_factory.mktemp("operated-stack")) as stack:
-        yield stack
-
-
-@pytest.fixture(scope="session")
-def fifo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The template with FIFO topics and queues, deployed to an emulator of its own, once for all its tests."""
-    with _unscheduled_stack(tmp_path_factory.mktemp("fifo-stack"), messaging=FIFO) as stack:
-        yield stack
+        yield started
 
 
 @pytest.fixture
-def stack(request: pytest.FixtureRequest) -> Stack:
+def stack(request: pytest.FixtureRequest, stacks: Callable[[str], Stack]) -> Stack:
     """The deployed stack that the test runs on; see tests/support/stacks.py."""
-    deployed: Stack = request.getfixturevalue(f"{getattr(request, 'param', STANDARD)}_stack")
-    return deployed
-
-
-@pytest.fixture
-def orders_table(aws: None) -> str:
-    return create_table(boto3.client("dynamodb"), "orders", "OrdersTable")
+    return stacks(getattr(request, "param", STANDARD))

@@ -5,7 +5,7 @@ role. Six things are added to it:
 
 - A request is checked under the action's name in IAM, where the emulator takes the request's own.
 - Every decision about a role's request is appended to the file that PERMISSIONS_LOG names, once each, as a line of
-  JSON: principal, action, resource, is_allowed. tests/support/permissions.py reads it.
+  JSON: principal, action, resource, is_allowed. tests/e2e/test_permissions.py reads it.
 - Requests count as sent over TLS, since the policies refuse all others and the emulator has no certificate.
 - A zip is unpacked once, and every worker gets a link to it. By itself the emulator unpacks each layer anew for each
   worker: 5,000 files, which take two seconds at every cold start, and again when the run ends.

@@ -19,10 +19,9 @@ COPIED = """
     LICENSE NOTICE Makefile .ci/* .github/workflows/check.yml .gitignore .python-version pyproject.toml samconfig.toml
     template.yaml monitoring.yaml conftest.py functions/* shared/* events/* layers/* ops/* web/*
     docs/protocol.md docs/runbook.md docs/guides/deploy.md docs/guides/extend.md docs/guides/api.md
-    tests/support/harness.py tests/support/aws_in_process.py tests/support/deployed.py tests/support/stacks.py
+    tests/support/harness.py tests/support/aws_in_process.py tests/support/stacks.py
     tests/support/deployed_shop.py tests/support/orders_api.py tests/support/fixed_prices.py tests/support/openapi.py
-    tests/support/functions.py tests/shop/builders.py tests/shop/dynamodb.py tests/e2e/test_orders.py
-    tests/e2e/conftest.py
+    tests/shop/builders.py tests/shop/dynamodb.py tests/e2e/test_orders.py tests/e2e/conftest.py
     tests/unit/payments/test_charge_rules.py tests/unit/payments/test_sync_rules.py
     tests/unit/orders_api/test_place_order.py tests/unit/orders_api/test_change_order.py
     tests/unit/orders_api/test_show_orders.py tests/unit/orders_api/test_fingerprints.py

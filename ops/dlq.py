@@ -22,8 +22,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from onecharge.contract import events
-from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent, RefundState
-from onecharge.orders.refunds import StoredRefund
+from onecharge.contract.refund_events import RefundOutcomeEvent, RefundRequestedEvent, RefundState
+from onecharge.orders.refund_schema import StoredRefund
 from onecharge.runtime.queues import DeadLetterAttribute
 from ops.connection import Stack
 from ops.output import Report, duration_of

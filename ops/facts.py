@@ -15,7 +15,7 @@ import stripe
 from pydantic import ValidationError
 
 from onecharge.contract.events import reason_of
-from onecharge.orders.refunds import StoredRefund
+from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rows import payment_of
 from onecharge.payments.charge_rules import StripeIntent

@@ -12,9 +12,9 @@ from typing import Any
 
 from onecharge.contract.events import PAYMENT_EVENT_TYPES
 from onecharge.contract.money import as_money
-from onecharge.contract.refunds import RefundState
+from onecharge.contract.refund_events import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
-from onecharge.orders.refunds import StoredRefund
+from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.transitions import OUTCOMES, WAITING
 from onecharge.payments.charge_rules import StripeIntent, decide, is_held

@@ -24,7 +24,7 @@ from itertools import batched, chain
 from typing import Any, NamedTuple
 
 from onecharge.contract.events import Event
-from onecharge.contract.refunds import REFUND_ID_PATTERN
+from onecharge.contract.refund_events import REFUND_ID_PATTERN
 from onecharge.contract.states import PaymentState
 from onecharge.orders.refund_store import OrderRefundStore, pending_minor
 from onecharge.orders.schema import StoredOrder

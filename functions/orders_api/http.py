@@ -54,16 +54,13 @@ class Dependencies:
         self.logger.info(message, extra={**ids, **about})
 
 
-def accepted(shown: ResponseModel, correlation_id: str, *, is_new: bool, location: str | None = None) -> JsonResponse:
+def accepted(shown: ResponseModel, order_id: str, correlation_id: str, *, is_new: bool) -> JsonResponse:
     """202. To a retry it is the response of the first request with this key, and says so."""
-    headers = {} if is_new else {"Idempotent-Replayed": "true"}
-    headers |= {"Location": f"/orders/{location}"} if location else {}
+    headers = {"Location": f"/orders/{order_id}", **({} if is_new else {"Idempotent-Replayed": "true"})}
     return respond(HTTPStatus.ACCEPTED, shown, correlation_id, headers)
 
 
-def key_and_body[Body: BaseModel](
-    request: Request, model: type[Body], *, expected: str, if_empty: str = ""
-) -> tuple[str, Body]:
+def key_and_body[Body: BaseModel](request: Request, model: type[Body], *, expected: str) -> tuple[str, Body]:
     """The idempotency key, and the body. Raises Problem; its detail `expected` says what the body should be."""
     key = request.event.headers.get("idempotency-key") or ""
     if not re.fullmatch(IDEMPOTENCY_KEY_PATTERN, key):
@@ -76,7 +73,7 @@ def key_and_body[Body: BaseModel](
     if len(request.event.body or "") > BODY_LENGTH_MAX:
         raise bad_request("body-too-long", f"The body is longer than {BODY_LENGTH_MAX} characters.")
     try:
-        return key, model.model_validate_json(request.event.decoded_body or if_empty)
+        return key, model.model_validate_json(request.event.decoded_body or "")
     except ValidationError as invalid:
         raise invalid_request(invalid, expected) from None
     except ValueError:  # The bytes in Base64 are not UTF-8.

@@ -36,8 +36,8 @@ class OrdersQuery(BaseModel):
 
     # One BatchGetItem reads up to 100 items (Amazon DynamoDB API Reference).
     limit: Annotated[int, Field(ge=1, le=50)] = 20
-    cursor: Annotated[str, Field(pattern=r"^ord_[0-9a-f]{32}_[0-9T:.-]{19,26}$")] | None = Field(
-        default=None, description="The `next_cursor` of the page before."
+    cursor: Annotated[str, Field(pattern=r"^ord_[0-9a-f]{32}_[0-9T:.-]{19,26}$")] = Field(
+        default_factory=str, description="The `next_cursor` of the page before."
     )
     """The last order of a page, and when it was placed."""
 

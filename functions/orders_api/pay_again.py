@@ -36,7 +36,7 @@ def pay_again(request: Request, deps: Dependencies, order_id: str) -> JsonRespon
     order, is_new = make_attempt(deps.orders, request.subject, order_id, wanted, key, now=deps.clock())
     deps.count("AttemptMade" if is_new else "AttemptReplayed")
     deps.log("attempt made" if is_new else "response replayed: attempt made before", order)
-    return accepted(accepted_order(order), order.correlation_id, is_new=is_new)
+    return accepted(accepted_order(order), order_id, order.correlation_id, is_new=is_new)
 
 
 def make_attempt(

@@ -12,12 +12,13 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from onecharge.contract.money import MAX_AMOUNT_MINOR, AmountMinor, as_money, require_chargeable
-from onecharge.orders.ids import digest_of, order_id_of
-from onecharge.orders.schema import OrderedItem, Payable, StoredOrder, new_order_item
+from onecharge.contract.events import PaymentMethodId
+from onecharge.contract.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, as_money, require_chargeable
+from onecharge.orders.ids import digest_of, fingerprint_of, order_id_of
+from onecharge.orders.schema import OrderedItem, StoredOrder, new_order_item
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.http_api import JsonResponse, Problem, Request
 from orders_api.http import Dependencies, accepted, bad_request, key_and_body, key_reused
@@ -27,11 +28,13 @@ from orders_api.responses import accepted_order
 _EXPECTED = "The body does not describe an order that can be charged."
 
 
-class OrderRequest(Payable):
+class OrderRequest(BaseModel):
     """The body of POST /orders. What it costs is not the client's to say (orders_api.prices)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
+    currency: Currency
+    payment_method: PaymentMethodId
     items: Annotated[list[OrderLine], Field(min_length=1, max_length=100)]
     # Excluded from the fingerprint: it says what was shown, not what is bought. After a 409 the client sends another
     # amount with the same key, which has to find the order if an earlier try was stored meanwhile.
@@ -58,7 +61,7 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
     )
     deps.count("OrderPlaced" if is_new else "OrderReplayed")
     deps.log("order placed" if is_new else "response replayed: order placed before", order)
-    return accepted(accepted_order(order), order.correlation_id, is_new=is_new, location=order.order_id)
+    return accepted(accepted_order(order), order.order_id, order.correlation_id, is_new=is_new)
 
 
 def store_order(
@@ -76,7 +79,7 @@ def store_order(
 
     Raises Problem if it cannot be sold or charged, or if the customer used this key for an order with another body.
     """
-    order_id = order_id_of(shop, customer_id, key)
+    order_id, fingerprint = order_id_of(shop, customer_id, key), fingerprint_of(wanted)
     try:
         items = priced(wanted, price_of)
     except Exception:
@@ -87,19 +90,21 @@ def store_order(
     else:
         item = new_order_item(
             order_id,
-            customer_id,
-            wanted,
+            now,
+            customer_id=customer_id,
             amount_minor=sum(each.amount_minor for each in items),
-            correlation_id=correlation_id,
-            now=now,
+            currency=wanted.currency,
+            payment_method=wanted.payment_method,
             items=[each.model_dump() for each in items],
-            attempt_keys={digest_of(key): wanted.fingerprint},
+            fingerprint=fingerprint,
+            attempt_keys={digest_of(key): fingerprint},
+            correlation_id=correlation_id,
         )
         # One conditional write: attribute_not_exists(order_id).
         earlier = orders.put_if_new(item)
         if earlier is None:
             return StoredOrder.from_item(item), True
-    if earlier.fingerprint != wanted.fingerprint:
+    if earlier.fingerprint != fingerprint:
         raise key_reused("This Idempotency-Key was used for an order with another body. Use a new key for a new order.")
     return earlier, False
 

@@ -12,11 +12,11 @@ from pydantic_core import PydanticCustomError
 
 from onecharge.contract.events import OrderId
 from onecharge.contract.money import AmountMinor, require_chargeable
-from onecharge.contract.refunds import RefundState, is_refundable_despite
+from onecharge.contract.refund_events import RefundState, is_refundable_despite
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.ids import digest_of, fingerprint_of
+from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.refund_store import pending_minor
-from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import REFUNDABLE_SECONDS, StoredOrder
 from onecharge.runtime.http_api import JsonResponse, Request, ResponseModel, try_again
 from orders_api.http import STAFF_SCOPE, Dependencies, accepted, bad_request, conflict, key_and_body, key_reused
@@ -64,7 +64,7 @@ def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonRes
     """Refund a part of what was paid, or all that is left, idempotent by Idempotency-Key: any order, by the staff."""
     request.require_scope(STAFF_SCOPE)
     expected = "The body does not name an amount that can be refunded."
-    key, wanted = key_and_body(request, RefundRequest, expected=expected, if_empty="{}")
+    key, wanted = key_and_body(request, RefundRequest, expected=expected)
     refund, is_new = request_refund(
         deps,
         order_id,
@@ -84,7 +84,7 @@ def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonRes
     first = refund.model_copy(update={"status": RefundState.PENDING, "pending_reason": None})
     shown = _view(first).model_dump(exclude_unset=True)
     response = AcceptedRefund(**shown, order_id=order_id, currency=refund.currency)
-    return accepted(response, refund.correlation_id, is_new=is_new, location=order_id)
+    return accepted(response, order_id, refund.correlation_id, is_new=is_new)
 
 
 def request_refund(

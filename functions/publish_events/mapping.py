@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from onecharge.contract.events import PAYMENT_EVENT_TYPES, Event, EventType, PaymentOutcome, PaymentOutcomeEvent
-from onecharge.contract.refunds import RefundRequestedEvent, RefundState
+from onecharge.contract.refund_events import RefundRequestedEvent, RefundState
 from onecharge.contract.states import PaymentState
-from onecharge.orders.refunds import StoredRefund
+from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.dynamodb import from_item
 

@@ -69,17 +69,14 @@ class Publisher:
     def _events_in(self, records: Sequence[Record]) -> Iterator[tuple[Record, Event]]:
         """Each record with its event. One without is not published: its item was deleted, or is no one's news."""
         for record in records:
-            table, image = table_of(record), record["dynamodb"].get("NewImage")
-            if table not in self.mappings:
-                self._skip(record, "UnknownTable")
-                continue
+            image = record["dynamodb"].get("NewImage")
             try:
-                event = self.mappings[table](image) if image else None
+                event = self.mappings[table_of(record)](image) if image else None
             except Exception as error:  # Whatever is wrong with this record, the others are published.
                 self._skip(record, type(error).__name__)
-                continue
-            if event is not None:
-                yield record, event
+            else:
+                if event is not None:
+                    yield record, event
 
     def _skip(self, record: Record, reason: str) -> None:
         """Leave a record out, which would otherwise block its shard for a day. Its item is still in the table."""

@@ -5,7 +5,7 @@ SQS message ─► Consumer ─► payments/refund.py ─► Stripe ─► SNS p
 
 from typing import Any
 
-from onecharge.contract.refunds import RefundRequestedEvent
+from onecharge.contract.refund_events import RefundRequestedEvent
 from onecharge.payments.parts import SyncParts
 from onecharge.payments.refund import refund
 from onecharge.runtime.consumer import BatchResponse, Consumer

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import Event
-from onecharge.contract.refunds import RefundState
-from onecharge.orders.refunds import StoredRefund
+from onecharge.contract.refund_events import RefundState
+from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.republication import (
     DAY_SECONDS,
     FIRST_WAIT_SECONDS,
@@ -51,11 +51,6 @@ class Source:
     index: WaitingIndex
     event_of: Callable[[Item], Event | None]
     """Returns None if the item does not wait any more. Raises ValueError if it breaks the schema."""
-
-    def read(self, entries: Sequence[Mapping[str, Any]]) -> list[Item]:
-        """Returns the items of these entries as they are now, omitting any that are gone. Raises ReadsThrottled."""
-        keys = [{name: entry[name] for name in ("order_id", "refund_id") if name in entry} for entry in entries]
-        return read_items(self.index.client, self.index.table, keys)
 
 
 def waiting_orders(client: "DynamoDBClient", table: str) -> Source:
@@ -131,12 +126,14 @@ class Republisher:
     def _page(
         self, checkpoint: RepublishCheckpoint, part: tuple[Source, str], *, after: Mapping[str, str] | None
     ) -> tuple[list[Event], Mapping[str, str] | None]:
-        """Returns what is due of one page, and the cursor of the next."""
+        """Returns what is due of one page, and the cursor of the next. Raises ReadsThrottled."""
         source, shard = part
         until = checkpoint.round_at - FIRST_WAIT_SECONDS
         entries, last = source.index.page(shard, until=until, after=after, limit=ITEMS_A_PAGE)
         # The index is eventually consistent: what is due by it is read consistently, a hundred with one request.
-        items = source.read([entry for entry in entries if _is_worth_reading(source, entry, checkpoint)])
+        worth = [entry for entry in entries if _is_worth_reading(source, entry, checkpoint)]
+        keys = [{name: each[name] for name in each.keys() & {"order_id", "refund_id"}} for each in worth]
+        items = read_items(source.index.client, source.index.table, keys)
         return [event for item in items if (event := self._due(source, item, checkpoint)) is not None], last
 
     def _due(self, source: Source, item: Item, checkpoint: RepublishCheckpoint) -> Event | None:
@@ -148,14 +145,15 @@ class Republisher:
             return None
         if event is None:
             return None
-        log, cause = self.logger.info, {}
-        if _is_stuck(since, checkpoint):
-            log, cause = self.logger.error, {"cause": Cause.OVERDUE}
+        is_stuck = _is_stuck(since, checkpoint)
+        if is_stuck:
             self.count(Alarm(Cause.OVERDUE))
         if not _is_due(since, checkpoint):
             return None
         about = {"event_type": event.type, "waiting_seconds": int(checkpoint.round_at - since), **event.log_fields}
-        log("still waiting for an outcome: publishing again", extra={**about, **cause})
+        about |= {"cause": Cause.OVERDUE} if is_stuck else {}
+        log = self.logger.error if is_stuck else self.logger.info
+        log("still waiting for an outcome: publishing again", extra=about)
         return event
 
     def _publish(self, events: Sequence[Event]) -> None:

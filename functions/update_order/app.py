@@ -1,7 +1,7 @@
 """update_order: from the payment service's events to the Orders table. This file only puts the parts together.
 
-    SQS order-updates ─► onecharge.runtime.consumer ─► orders.py: the outcome of a payment ─► one conditional write
-                                                       refunds.py: the outcome of a refund ─► one transaction
+    SQS order-updates ─► onecharge.runtime.consumer ─► payment_outcomes.py ─► one conditional write
+                                                       refund_outcomes.py  ─► one transaction
 
 The allowed moves are in onecharge.orders.transitions; a stale or duplicate event changes nothing.
 """
@@ -9,13 +9,13 @@ The allowed moves are in onecharge.orders.transitions; a stale or duplicate even
 from typing import Any
 
 from onecharge.contract.events import PaymentOutcomeEvent, event_adapter
-from onecharge.contract.refunds import RefundOutcomeEvent
+from onecharge.contract.refund_events import RefundOutcomeEvent
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.consumer import BatchResponse, Consumer, Disposition
 from onecharge.runtime.parts import Context, Parts, lambda_handler, part
-from update_order.orders import update_order
-from update_order.refunds import update_refund
+from update_order.payment_outcomes import update_order
+from update_order.refund_outcomes import update_refund
 
 PAYMENT_EVENT = event_adapter(PaymentOutcomeEvent, RefundOutcomeEvent)
 """Everything that the payment service publishes."""

@@ -11,7 +11,7 @@ from typing import Any
 from lab.simulation.service import ORDERS, RECONCILE_BOUNDS, RowKey
 from lab.simulation.world import World
 from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEvent, PaymentOutcomeEvent, event_adapter
-from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent
+from onecharge.contract.refund_events import RefundOutcomeEvent, RefundRequestedEvent
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.store import OrderStore
@@ -24,8 +24,8 @@ from republish.republish import Republisher, waiting_orders, waiting_refunds
 from tests.shop.builders import PAYMENTS
 from tests.shop.dynamodb import Item
 from tests.support.silent import SILENT
-from update_order.orders import update_order
-from update_order.refunds import update_refund
+from update_order.payment_outcomes import update_order
+from update_order.refund_outcomes import update_refund
 
 ORDER_REFUNDS, ORDERS_STATE = "OrderRefunds", "OrdersState"
 _STREAMS: Mapping[str, Callable[[Item], Event | None]] = {

@@ -10,7 +10,7 @@ from typing import Any
 from lab.simulation.both_services import ORDER_REFUNDS
 from lab.simulation.service import ORDERS, WEBHOOK_BOUNDS
 from lab.simulation.world import Mutate
-from onecharge.contract.refunds import is_refundable_despite
+from onecharge.contract.refund_events import is_refundable_despite
 from onecharge.contract.states import PaymentState
 from onecharge.orders.refund_store import OrderRefundStore, _is_still, pending_minor
 from onecharge.orders.schema import StoredOrder
@@ -34,7 +34,7 @@ from reconcile.run import REREAD_SECONDS
 from tests.shop.builders import T0
 from tests.shop.dynamodb import TransactionCanceled
 from tests.support.silent import SILENT
-from update_order.refunds import is_later
+from update_order.refund_outcomes import is_later
 
 # ---------------------------------------------------------------- how a part is replaced
 

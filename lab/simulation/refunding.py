@@ -17,7 +17,7 @@ from lab.simulation.both_services import ORDER_REFUNDS, BothServicesWorld
 from lab.simulation.service import ORDERS, RowKey
 from lab.simulation.world import DISPUTES, OPERATOR_BOUNDS, Scenario, Violation
 from onecharge.contract.events import Event
-from onecharge.contract.refunds import RefundRequestedEvent, RefundState, is_refundable_despite
+from onecharge.contract.refund_events import RefundRequestedEvent, RefundState, is_refundable_despite
 from onecharge.payments.charge import retrieve
 from onecharge.payments.rows import Dispute
 from onecharge.payments.stripe_responses import Deferred
@@ -30,7 +30,7 @@ from stripe_standin.refunds import Refund
 from tests.shop.builders import AMOUNT_MINOR, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, PAYMENTS, T0, charged, order, paid
 from tests.shop.dynamodb import Item
 from tests.shop.stripe import REFUND_FAULTS
-from update_order.refunds import NoSuchRefund
+from update_order.refund_outcomes import NoSuchRefund
 
 WORKER_LIVES_SECONDS = 840
 FAULTS = REFUND_FAULTS - {"500, executed a day later", "500, executed two days later", "502, executed 20 hours later"}

@@ -9,7 +9,7 @@ from typing import Any
 
 from charge_order.app import ORDER_EVENT
 from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEvent
-from onecharge.contract.refunds import RefundRequestedEvent
+from onecharge.contract.refund_events import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rows import PaymentStore

@@ -39,7 +39,7 @@ from lab.simulation.service import (
     row_key_of_intent,
 )
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
-from onecharge.contract.refunds import RefundRequestedEvent
+from onecharge.contract.refund_events import RefundRequestedEvent
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rows import payment_of

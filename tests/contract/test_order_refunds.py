@@ -13,7 +13,7 @@ from onecharge.orders.waiting import WaitingIndex
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.one_order import NOW, refused
 from tests.support.refunded_order import RefundedOrder
-from update_order.refunds import NoSuchRefund, RefundConflict
+from update_order.refund_outcomes import NoSuchRefund, RefundConflict
 
 KINDS = {"refused": 0, "held": 400, "made": 400, "returned": 0}
 """The outcomes of a refund of 400, in the order in which they may follow each other, each with Stripe's total then."""

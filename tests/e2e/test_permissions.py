@@ -2,21 +2,101 @@
 
 import json
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any
+from fnmatch import fnmatchcase
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
 from uuid import uuid4
 
+from local.emulator import PERMISSIONS_LOG
 from local.stack import Stack
 from onecharge.runtime.dynamodb import shard_of
 from stripe_standin.faults import Fault
 from tests.support.deployed_shop import DECLINED_CARD, THREE_D_SECURE_CARD, DeployedShop, eventually
 from tests.support.harness import PROJECT
-from tests.support.permissions import requests_of, rights_lambda_uses, rights_of
 from tests.support.stacks import own_stack
 
 pytestmark = own_stack
 _EVENTS_AGE_SECONDS = 900
+
+
+class Right(NamedTuple):
+    """A function may call this action on what the pattern matches; IAM's `*` and `?` are fnmatch's."""
+
+    function: str
+    action: str
+    resource: str
+
+    def allows(self, request: "Right") -> bool:
+        return self[:2] == request[:2] and fnmatchcase(request.resource, self.resource)
+
+
+def functions_of(stack: Stack) -> dict[str, str]:
+    """The name of each function by its logical id."""
+    resources = stack.aws.client("cloudformation").describe_stack_resources(StackName=stack.stack_name)
+    return {
+        each["LogicalResourceId"]: each["PhysicalResourceId"]
+        for each in resources["StackResources"]
+        if each["ResourceType"] == "AWS::Lambda::Function"
+    }
+
+
+def requests_of(stack: Stack) -> Iterator[tuple[Right, bool]]:
+    """What the stack's functions requested so far, as the emulator recorded it while it enforced the roles (see
+    local/enforcing_emulator.py); and whether it was allowed."""
+    logical_ids = {physical: logical for logical, physical in functions_of(stack).items()}
+    for line in Path(stack.aws_log).with_name(PERMISSIONS_LOG).read_text().splitlines():
+        decision = json.loads(line)
+        function = decision["principal"].rsplit("/", 1)[-1]
+        # A test's subscribers are a stack of their own, on the same emulator.
+        if function.startswith(f"{stack.stack_name}-"):
+            yield Right(logical_ids[function], decision["action"], decision["resource"]), decision["is_allowed"]
+
+
+def rights_of(stack: Stack) -> Iterator[Right]:
+    """What the deployed roles allow: the inline policies are all that there is."""
+    iam, functions = stack.aws.client("iam"), stack.aws.client("lambda")
+    for logical_id, name in functions_of(stack).items():
+        role = functions.get_function_configuration(FunctionName=name)["Role"].rsplit("/", 1)[-1]
+        assert iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"] == [], logical_id
+        for policy in iam.list_role_policies(RoleName=role)["PolicyNames"]:
+            document = iam.get_role_policy(RoleName=role, PolicyName=policy)["PolicyDocument"]
+            for statement in document["Statement"]:
+                assert statement["Effect"] == "Allow", logical_id
+                actions, resources = (
+                    [given] if isinstance(given, str) else given
+                    for given in (statement["Action"], statement["Resource"])
+                )
+                yield from (Right(logical_id, *each) for each in product(actions, resources))
+
+
+# AWS Lambda Developer Guide, "Configuring CloudWatch log groups" (ours exists, so it is not created), "Creating and
+# configuring an Amazon SQS event source mapping"; Amazon DynamoDB Developer Guide, "IAM policy to allow an AWS Lambda
+# function to access DynamoDB stream records".
+_BY_LAMBDA = {
+    "logs": ("CreateLogStream", "PutLogEvents"),
+    "xray": ("PutTraceSegments", "PutTelemetryRecords"),
+    "sqs": ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes"),
+    "dynamodb": ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams"),
+}
+
+
+def rights_lambda_uses(stack: Stack) -> Iterator[Right]:
+    """What Lambda does with a function's role, by itself: the emulator does not use the role for this."""
+    functions = stack.aws.client("lambda")
+    for logical_id, name in functions_of(stack).items():
+        configuration = functions.get_function_configuration(FunctionName=name)
+        log_group = configuration["LoggingConfig"]["LogGroup"]
+        [group] = stack.aws.client("logs").describe_log_groups(logGroupNamePrefix=log_group)["logGroups"]
+        used = [("logs", group["arn"])] + [("xray", "*")] * (configuration["TracingConfig"]["Mode"] == "Active")
+        for mapping in functions.list_event_source_mappings()["EventSourceMappings"]:
+            if f":function:{name}:" in f"{mapping['FunctionArn']}:":
+                used.append((mapping["EventSourceArn"].split(":")[2], mapping["EventSourceArn"]))
+        for service, resource in used:
+            yield from (Right(logical_id, f"{service}:{action}", resource) for action in _BY_LAMBDA[service])
 
 
 def test_every_right_is_used_and_every_request_is_allowed(shop: DeployedShop, stack: Stack) -> None:
@@ -42,13 +122,11 @@ def test_every_right_is_used_and_every_request_is_allowed(shop: DeployedShop, st
     assert expected <= rights, "Lambda could not do its part"
 
     def unused() -> list[str]:
-        requests = list(requests_of(stack))
-        return sorted(
-            " ".join(right) for right in rights - expected if not any(right.allows(each) for each in requests)
-        )
+        requests = {each for each, _ in requests_of(stack)}
+        return sorted(" ".join(right) for right in rights - expected if not any(map(right.allows, requests)))
 
     assert eventually(unused, lambda left: not left) == []
-    assert [each for each in requests_of(stack) if not each.is_allowed] == []
+    assert [each for each, is_allowed in requests_of(stack) if not is_allowed] == []
 
 
 def test_no_right_is_for_everything(stack: Stack) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from onecharge.contract.events import OrderPlaced
-from onecharge.contract.refunds import RefundRequested, RefundRequestedEvent
+from onecharge.contract.refund_events import RefundRequested, RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import UNFINISHED
 from onecharge.payments.charge_rules import StripeIntent

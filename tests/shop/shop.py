@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
-from onecharge.contract.refunds import RefundRequestedEvent
+from onecharge.contract.refund_events import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.deliveries import handle

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -23,7 +23,6 @@ THREE_D_SECURE_CARD = "pm_card_threeDSecure2Required"
 # A delivery whose function has timed out comes back after the visibility timeout, 180 s at most: even then, on a busy
 # machine, a test waits for it.
 PATIENCE_SECONDS = 300
-_CLOCKS_DIFFER_SECONDS = 60
 
 
 def eventually[Seen](see: Callable[[], Seen], wanted: Callable[[Seen], bool]) -> Seen:
@@ -34,12 +33,6 @@ def eventually[Seen](see: Callable[[], Seen], wanted: Callable[[Seen], bool]) ->
         if wanted(seen) or time.monotonic() > deadline:
             return seen
         time.sleep(0.3)
-
-
-def log_of(stack: Stack, since: float) -> Iterator[dict[str, Any]]:
-    """What the functions have logged since this time of our clock (seconds since 1970)."""
-    since_ms = int((since - _CLOCKS_DIFFER_SECONDS) * 1000)
-    return log_events(stack.aws.client("logs"), f"/aws/lambda/{stack.stack_name}", since_ms=since_ms)
 
 
 def signed_in(token: str) -> requests.Session:
@@ -71,17 +64,28 @@ class DeployedShop:
         self.http = signed_in(stack.issuer.token(customer))
         self.staff = signed_in(stack.issuer.token("staff_e2e", REFUND_SCOPE))
 
-    def send(self, body: Any, key: str | None) -> requests.Response:
-        headers = {} if key is None else {"Idempotency-Key": key}
-        data = body if isinstance(body, str) else json.dumps(body)
-        return self.http.post(f"{self.stack.api_url}/orders", data=data, headers=headers, timeout=PATIENCE_SECONDS)
+    def send(
+        self, body: Any, key: str | None = None, path: str = "", *, by: requests.Session | None = None
+    ) -> requests.Response:
+        """POST to /orders, or to a path under it; a text is sent as it is."""
+        data, headers = body if isinstance(body, str) else json.dumps(body), {"Idempotency-Key": key or str(uuid4())}
+        url = f"{self.stack.api_url}/orders{path}"
+        return (by or self.http).post(url, data, headers=headers, timeout=PATIENCE_SECONDS)
 
     def body(self, **changes: Any) -> dict[str, Any]:
         items = [{"sku": SKU, "quantity": 2}]
         return {"currency": CURRENCY, "payment_method": "pm_card_visa", "items": items, **changes}
 
     def order(self, key: str | None = None, **changes: Any) -> requests.Response:
-        return self.send(self.body(**changes), key or str(uuid4()))
+        return self.send(self.body(**changes), key)
+
+    def post(self, path: str, key: str | None = None, **body: Any) -> requests.Response:
+        """A request about an order: `post(f"{order_id}/cancel")`."""
+        return self.send(body, key, f"/{path}")
+
+    def refund(self, order_id: str, key: str | None = None, **body: Any) -> requests.Response:
+        """A request of the staff, about whichever customer's order."""
+        return self.send(body, key, f"/{order_id}/refunds", by=self.staff)
 
     def get(self, order_id: str) -> requests.Response:
         return self.http.get(f"{self.stack.api_url}/orders/{order_id}", timeout=PATIENCE_SECONDS)
@@ -109,18 +113,6 @@ class DeployedShop:
     def stored_orders(self) -> int:
         return int(self.stack.aws.client("dynamodb").scan(TableName=self.stack.orders_table)["Count"])
 
-    def post(self, path: str, key: str | None = None, **body: Any) -> requests.Response:
-        """A request about an order: `post(f"{order_id}/cancel")`."""
-        headers = {"Idempotency-Key": key or str(uuid4())}
-        return self.http.post(
-            f"{self.stack.api_url}/orders/{path}", json=body, headers=headers, timeout=PATIENCE_SECONDS
-        )
-
-    def refund(self, order_id: str, key: str | None = None, **body: Any) -> requests.Response:
-        """A request of the staff, about whichever customer's order."""
-        url, headers = f"{self.stack.api_url}/orders/{order_id}/refunds", {"Idempotency-Key": key or str(uuid4())}
-        return self.staff.post(url, json=body, headers=headers, timeout=PATIENCE_SECONDS)
-
     def placed(self, payment_method: str, status: str) -> str:
         """The id of a new order, once it has this status."""
         order_id = str(self.order(payment_method=payment_method).json()["order_id"])
@@ -136,4 +128,6 @@ class DeployedShop:
 
     def log(self) -> str:
         """All that the functions have logged since this shop opened, as CloudWatch Logs has it."""
-        return "\n".join(event["message"] for event in log_of(self.stack, self._opened))
+        since_ms = int(self._opened * 1000)
+        events = log_events(self.stack.aws.client("logs"), f"/aws/lambda/{self.stack.stack_name}", since_ms=since_ms)
+        return "\n".join(event["message"] for event in events)

@@ -12,7 +12,7 @@ from onecharge.contract.events import (
     PaymentOutcomeEvent,
     event_adapter,
 )
-from onecharge.contract.refunds import RefundOutcomeEvent, RefundRequestedEvent
+from onecharge.contract.refund_events import RefundOutcomeEvent, RefundRequestedEvent
 
 ANY_EVENT = event_adapter(
     OrderPlacedEvent, CancelRequestedEvent, RefundRequestedEvent, PaymentOutcomeEvent, RefundOutcomeEvent
@@ -26,9 +26,8 @@ class FakeSns:
         self.published: list[Event] = []
         self.sent: list[tuple[str, dict[str, Any]]] = []
         """The topic and the entry of each published event."""
-        self.refuses: Callable[[Event], bool] = lambda event: False
-        self.code = "Throttled"
-        """Of what it refuses."""
+        self.refuses: Callable[[Event], str | None] = lambda event: None
+        """The code with which it refuses an event, if it does."""
         self.down: set[str] = set()
         """The topics to which no request succeeds."""
 
@@ -39,8 +38,8 @@ class FakeSns:
         answer: dict[str, Any] = {"Successful": [], "Failed": []}
         for entry in PublishBatchRequestEntries:
             event = ANY_EVENT.validate_json(entry["Message"])
-            if self.refuses(event):
-                answer["Failed"].append({"Id": entry["Id"], "Code": self.code, "SenderFault": self.code != "Throttled"})
+            if code := self.refuses(event):
+                answer["Failed"].append({"Id": entry["Id"], "Code": code, "SenderFault": code != "Throttled"})
             else:
                 self.published.append(event)
                 self.sent.append((TopicArn, entry))

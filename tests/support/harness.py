@@ -4,6 +4,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,15 @@ def received(messages: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             for message in messages
         ]
     }
+
+
+FUNCTIONS = sorted(path.parent.name for path in (PROJECT / "functions").glob("*/app.py"))
+
+
+def parts_of(function: str) -> type[Any]:
+    """The class of a function's parts: ChargeOrderParts of `charge_order`."""
+    kind: type[Any] = getattr(import_module(f"{function}.app"), function.title().replace("_", "") + "Parts")
+    return kind
 
 
 def number_of(variable: str) -> str | None:

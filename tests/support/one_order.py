@@ -15,19 +15,14 @@ from onecharge.orders.store import OrderStore
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.http_api import Problem
-from orders_api.pay_again import PaymentRequest, make_attempt
 from orders_api.place_order import OrderRequest, store_order
 from tests.support.fixed_prices import price_of
 from tests.support.harness import Log, create_table
-from update_order.orders import update_order
+from update_order.payment_outcomes import update_order
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 CUSTOMER = "cus_1"
-ORDER = {
-    "currency": "EUR",
-    "payment_method": "pm_card_visa",
-    "items": [{"sku": "mug", "quantity": 2}],
-}
+ORDER = {"currency": "EUR", "payment_method": "pm_card_visa", "items": [{"sku": "mug", "quantity": 2}]}
 
 
 @dataclass(frozen=True)
@@ -76,10 +71,6 @@ class OneOrder:
             ExpressionAttributeNames={f"#{name}": name for name in changes},
             ExpressionAttributeValues=to_item({f":{name}": value for name, value in changes.items()}),
         )
-
-    def pay_again(self, payment_method: str, key: str, now: datetime = NOW) -> tuple[StoredOrder, bool]:
-        wanted = PaymentRequest(payment_method=payment_method)
-        return make_attempt(self.orders, CUSTOMER, self.order_id, wanted, key, now=now)
 
     def payment(self, event_type: PaymentEventType, attempt: int = 1, **data: Any) -> None:
         """Handle a payment's outcome, of the row's next revision unless another is given."""

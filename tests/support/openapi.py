@@ -4,8 +4,8 @@
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -56,16 +56,15 @@ class GatewayMessage(ResponseModel):
     message: str | None
 
 
+ANY_ROUTE = {401: ("unauthenticated",), 403: ("forbidden",), 500: ("internal",), 503: ("try-again",)}
+"""The kinds of problem by status, of any route. API Gateway itself responds with 401 and 403, too."""
+NOT_FOUND = {404: ("not-found",)}
 BAD_BODY = {
     400: ("idempotency-key-missing", "idempotency-key-invalid", "body-too-long", "invalid-json", "invalid-request"),
     422: ("idempotency-key-reused",),
 }
-NOT_FOUND = {404: ("not-found",)}
-ANY_ROUTE = {401: ("unauthenticated",), 403: ("forbidden",), 500: ("internal",), 503: ("try-again",)}
-"""The kinds of problem by status: of a route that takes a body and an idempotency key, of one about an order, of any:
-the token does not allow the request, or something of ours or of AWS's fails (500 and 503: retrying is safe)."""
-BY_API_GATEWAY = (401, 403)
-"""The statuses that API Gateway responds with, too, before any function runs: no valid token, or not the scope."""
+NOT_DECLINED = {409: ("not-declined", "attempts-exhausted")}
+NOT_REFUNDABLE = {409: ("not-paid", "paid-too-long-ago", "disputed", "more-than-is-left")}
 
 
 @dataclass(frozen=True)
@@ -74,75 +73,58 @@ class Operation:
 
     handler: Callable[..., object]
     """Its docstring is the summary."""
-    route: str
-    """As template.yaml and API Gateway write it: `POST /orders`."""
-    status: int
+    method: str
+    path: str
     response: type[BaseModel]
-    problems: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """By status, in addition to ANY_ROUTE."""
+    problems: Mapping[int, tuple[str, ...]]
     body: type[BaseModel] | None = None
     query: type[BaseModel] | None = None
-    has_location: bool = False
     scope: str | None = None
     """What the access token has to allow; template.yaml says the same of the route."""
-
-    @property
-    def method(self) -> str:
-        return self.route.split(" ")[0]
-
-    @property
-    def path(self) -> str:
-        return self.route.split(" ")[1]
 
     @property
     def name(self) -> str:
         return self.handler.__name__
 
     @property
-    def all_problems(self) -> Mapping[int, tuple[str, ...]]:
-        return {**self.problems, **ANY_ROUTE}
+    def status(self) -> int:
+        return 202 if self.body else 200
 
 
 def get_payment() -> None:
     """Get what the customer's page needs to authenticate the payment, while the order is REQUIRES_ACTION."""
 
 
-ATTEMPT_REFUSED = {409: ("not-declined", "attempts-exhausted")}
-REFUND_REFUSED = {409: ("not-paid", "paid-too-long-ago", "disputed", "more-than-is-left")}
-_PLACED = BAD_BODY | {409: ("amount-differs",)}
-_PAID_AGAIN, _REFUNDED = BAD_BODY | NOT_FOUND | ATTEMPT_REFUSED, BAD_BODY | NOT_FOUND | REFUND_REFUSED
-_PAYMENTS, _REFUNDS = "POST /orders/{order_id}/payments", "POST /orders/{order_id}/refunds"
+_ORDER = "/orders/{order_id}"
+_PLACED, _CANCELED = ANY_ROUTE | BAD_BODY | {409: ("amount-differs",)}, ANY_ROUTE | NOT_FOUND | {409: ("already-paid",)}
+_PAID, _REFUNDED = (ANY_ROUTE | NOT_FOUND | BAD_BODY | conflict for conflict in (NOT_DECLINED, NOT_REFUNDABLE))
+_LISTED = ANY_ROUTE | {400: ("invalid-request",)}
 OPERATIONS = (
-    Operation(place_order, "POST /orders", 202, AcceptedOrder, _PLACED, OrderRequest, has_location=True),
-    Operation(list_orders, "GET /orders", 200, OrderList, {400: ("invalid-request",)}, query=OrdersQuery),
-    Operation(get_order, "GET /orders/{order_id}", 200, OrderDetails, NOT_FOUND),
-    Operation(list_prices, "GET /prices", 200, PriceList),
-    Operation(pay_again, _PAYMENTS, 202, AcceptedOrder, _PAID_AGAIN, PaymentRequest),
-    Operation(cancel_order, "POST /orders/{order_id}/cancel", 200, OrderView, NOT_FOUND | {409: ("already-paid",)}),
+    Operation(place_order, "POST", "/orders", AcceptedOrder, _PLACED, body=OrderRequest),
+    Operation(list_orders, "GET", "/orders", OrderList, _LISTED, query=OrdersQuery),
+    Operation(get_order, "GET", _ORDER, OrderDetails, ANY_ROUTE | NOT_FOUND),
+    Operation(list_prices, "GET", "/prices", PriceList, ANY_ROUTE),
+    Operation(pay_again, "POST", f"{_ORDER}/payments", AcceptedOrder, _PAID, body=PaymentRequest),
+    Operation(cancel_order, "POST", f"{_ORDER}/cancel", OrderView, _CANCELED),
     Operation(
-        refund_order, _REFUNDS, 202, AcceptedRefund, _REFUNDED, RefundRequest, has_location=True, scope=STAFF_SCOPE
+        refund_order, "POST", f"{_ORDER}/refunds", AcceptedRefund, _REFUNDED, body=RefundRequest, scope=STAFF_SCOPE
     ),
-    Operation(get_payment, "GET /orders/{order_id}/payment", 200, PaymentView, NOT_FOUND),
+    Operation(get_payment, "GET", f"{_ORDER}/payment", PaymentView, ANY_ROUTE | NOT_FOUND),
 )
 
 _ABOUT = """\
 Creates orders and shows their status; each is charged once, however often anything on the way is delivered or retried.
 
-Amounts are integers in the minor unit of the currency: 1099 with EUR is 10.99 euro, 500 with JPY is 500 yen. They are
-written without a decimal point, so that 10.0 is refused. An order's amount is at most 999999999999, and ends with 0
-in a currency with three decimals. An order of less than Stripe charges is accepted, and becomes CANCELED
-(`not_chargeable`). A currency may be sent in lower case. An order costs what GET /prices says when it is placed first;
-a retry is not priced again.
+Amounts are integers in the minor unit of the currency: 1099 with EUR is 10.99 euro, 500 with JPY is 500 yen. In a
+currency with three decimals they end with 0. An order costs what GET /prices says when it is placed first; a retry is
+not priced again.
 
-If a response is lost, retry the request with the same Idempotency-Key. Every problem is `application/problem+json` and
-does not repeat what was sent.
-
-Each request needs an access token; its subject is the customer. Another customer's order is answered as one that does
-not exist. API Gateway itself verifies the token and limits the requests: its responses are `application/json` with a
-`message` (401, 403 without the route's scope, 413, 429, or 503 after a timeout)."""
+If a response is lost, retry the request with the same Idempotency-Key. No problem (`application/problem+json`) repeats
+what was sent. Each request needs an access token, whose subject is the customer; API Gateway verifies it, limits the
+requests, and responds with `application/json` and a `message`."""
 
 _TEXT = {"type": "string"}
-_HEADERS: Mapping[str, dict[str, Any]] = {
+_HEADERS = {
     "X-Correlation-Id": {
         "description": "In every log line and event of the order, or of the refused request.",
         "required": True,
@@ -178,6 +160,12 @@ _SERVER = {
     "description": "The output ApiUrl of the stack.",
     "variables": {"api_id": {"default": "a1b2c3d4e5"}, "region": {"default": "us-east-1"}},
 }
+_OF_ANY_ORDER = {
+    each.name: {"operationId": each.name, "parameters": {"order_id": "$response.body#/order_id"}}
+    for each in OPERATIONS
+    if _ORDER in each.path
+}
+"""Links from a response that names an order to the requests that are possible for it."""
 
 
 class _WithoutTitles(GenerateJsonSchema):
@@ -187,77 +175,53 @@ class _WithoutTitles(GenerateJsonSchema):
         return False
 
 
-def document() -> dict[str, Any]:
-    """The whole document, as JSON."""
+def text() -> str:
+    """The document as it is committed: the same for the same code."""
     paths: dict[str, dict[str, Any]] = {}
     for each in OPERATIONS:
         paths.setdefault(each.path, {})[each.method.lower()] = _described(each)
-    return {
+    document = {
         "openapi": "3.1.0",
         "info": {"title": "onecharge", "version": "1", "description": _ABOUT},
         "servers": [_SERVER],
         "paths": paths,
-        "components": {
-            "headers": dict(_HEADERS),
-            "schemas": _schemas(),
-            "securitySchemes": {"AccessToken": _ACCESS_TOKEN},
-        },
+        "components": {"headers": _HEADERS, "schemas": _schemas(), "securitySchemes": {"AccessToken": _ACCESS_TOKEN}},
     }
-
-
-def text() -> str:
-    """The document as it is committed: the same for the same code."""
-    return json.dumps(document(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _described(operation: Operation) -> dict[str, Any]:
+    given = [_ORDER_ID] * (_ORDER in operation.path) + [_KEY] * bool(operation.body)
+    query = operation.query.model_json_schema(schema_generator=_WithoutTitles)["properties"] if operation.query else {}
+    given += [{"name": name, "in": "query", "schema": schema} for name, schema in query.items()]
     body = {"required": True, "content": {"application/json": {"schema": _ref(operation.body)}}}
     return {
         "operationId": operation.name,
         "summary": operation.handler.__doc__,
-        "parameters": list(_parameters(operation)),
+        "parameters": given,
         **({"requestBody": body} if operation.body else {}),
-        "responses": dict(_responses(operation)),
+        "responses": _responses(operation),
         # Since OpenAPI 3.1 the roles that a token needs may be listed for any kind of scheme.
         "security": [{"AccessToken": [operation.scope] if operation.scope else []}],
     }
 
 
-def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
-    if "{order_id}" in operation.path:
-        yield _ORDER_ID
-    if operation.body:
-        yield _KEY
-    if operation.query:
-        fields = operation.query.model_json_schema(schema_generator=_WithoutTitles)["properties"]
-        for name, schema in fields.items():
-            # A parameter that is left out is not null: a query has no null.
-            values = [each for each in schema.pop("anyOf", [schema]) if each != {"type": "null"}]
-            shown = {key: each for key, each in {**schema, **values[0]}.items() if each is not None}
-            yield {"name": name, "in": "query", "required": False, "schema": shown}
-
-
-def _responses(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
-    headers = ["X-Correlation-Id", "Cache-Control"]
-    headers += ["Location"] if operation.has_location else []
-    headers += ["Idempotent-Replayed"] if operation.body else []
+def _responses(operation: Operation) -> dict[str, dict[str, Any]]:
+    headers = ["X-Correlation-Id", "Cache-Control", *(["Location", "Idempotent-Replayed"] if operation.body else [])]
     response = _response(operation.status, {"application/json": _ref(operation.response)}, *headers)
     if "order_id" in operation.response.model_fields:
-        # From a response that names an order to the requests that are possible for it.
-        parameters = {"order_id": "$response.body#/order_id"}
-        about_it = [each.name for each in OPERATIONS if "{order_id}" in each.path]
-        response["links"] = {name: {"operationId": name, "parameters": parameters} for name in about_it}
-    yield str(operation.status), response
+        response["links"] = _OF_ANY_ORDER
+    responses = {str(operation.status): response}
     if operation.name == "cancel_order":
-        yield "202", response | {"description": HTTPStatus.ACCEPTED.phrase}
-    for status, kinds in operation.all_problems.items():
+        responses["202"] = response | {"description": HTTPStatus.ACCEPTED.phrase}
+    by_gateway = {"application/json": _ref(GatewayMessage)}
+    for status, kinds in operation.problems.items():
         fixed = {"type": {"enum": [f"urn:onecharge:problem:{kind}" for kind in kinds]}, "status": {"const": status}}
         problem = {"application/problem+json": {**_ref(ProblemDetails), "properties": fixed}}
-        if status in BY_API_GATEWAY:
-            yield str(status), _response(status, problem | {"application/json": _ref(GatewayMessage)})
-        else:
-            yield str(status), _response(status, problem, "X-Correlation-Id")
-    yield "429", _response(429, {"application/json": _ref(GatewayMessage)})
+        is_by_gateway = status in (401, 403)
+        schemas, given = (problem | by_gateway, []) if is_by_gateway else (problem, ["X-Correlation-Id"])
+        responses[str(status)] = _response(status, schemas, *given)
+    return responses | {"429": _response(429, by_gateway)}
 
 
 def _response(status: int, schemas: Mapping[str, Any], *headers: str) -> dict[str, Any]:
@@ -276,16 +240,14 @@ def _schemas() -> dict[str, Any]:
     bodies = [each.body for each in OPERATIONS if each.body]
     responses: set[type[BaseModel]] = {ProblemDetails, GatewayMessage, *(each.response for each in OPERATIONS)}
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(each, "validation") for each in bodies]
-    models += [(each, "serialization") for each in sorted(responses, key=lambda model: model.__name__)]
-    _, schemas = models_json_schema(
-        models, ref_template="#/components/schemas/{model}", schema_generator=_WithoutTitles
-    )
-    described: dict[str, dict[str, Any]] = schemas["$defs"]
-    for name, schema in described.items():
+    models += [(each, "serialization") for each in responses]
+    template = "#/components/schemas/{model}"
+    _, made = models_json_schema(models, ref_template=template, schema_generator=_WithoutTitles)
+    schemas: dict[str, Any] = made["$defs"]
+    for name in schemas.keys() - {"OrderLine", *(each.__name__ for each in bodies)}:
         # A response may get more fields: clients are not promised that it has no others.
-        if name not in ("OrderLine", *(each.__name__ for each in bodies)):
-            schema.pop("additionalProperties", None)
-    return described
+        schemas[name].pop("additionalProperties", None)
+    return schemas
 
 
 if __name__ == "__main__":

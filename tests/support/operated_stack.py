@@ -24,7 +24,6 @@ from onecharge.runtime.dynamodb import from_item, shard_of, to_item
 from ops.command_line import COMMANDS, parser
 from ops.connection import Stack
 from ops.output import show
-from orders_api.place_order import OrderRequest
 from stripe_standin.admin import StandInAdmin
 from tests.shop.builders import SHOP
 from tests.shop.dynamodb import MemoryDynamoDB
@@ -145,10 +144,9 @@ class OperatedStack:
 
     def place(self, *, at: datetime | None = None, **changes: Any) -> StoredOrder:
         """Store a new order of 25.00 EUR; `changes` overwrite its attributes."""
-        given = {"currency": "EUR", "payment_method": "pm_card_visa", "items": [{"sku": "mug", "quantity": 2}]}
-        wanted, at = OrderRequest.model_validate(given), at or datetime.fromtimestamp(self.now(), UTC)
-        order_id = changes.get("order_id", f"ord_{uuid4().hex}")
-        new = new_order_item(order_id, "cus_1", wanted, amount_minor=2500, correlation_id="corr-1", now=at)
+        order_id, at = changes.get("order_id", f"ord_{uuid4().hex}"), at or datetime.fromtimestamp(self.now(), UTC)
+        ordered = {"customer_id": "cus_1", "amount_minor": 2500, "currency": "EUR", "payment_method": "pm_card_visa"}
+        new = new_order_item(order_id, at, **ordered, fingerprint="f", correlation_id="corr-1")
         self.set_order(order_id, **(from_item(new) | changes))
         return self.order(order_id)
 

@@ -6,10 +6,10 @@ from typing import Any, Self
 from uuid import uuid4
 
 from onecharge.contract.events import EventType
-from onecharge.contract.refunds import RefundOutcome, RefundOutcomeEvent
+from onecharge.contract.refund_events import RefundOutcome, RefundOutcomeEvent
 from onecharge.contract.states import OrderStatus
+from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.refund_store import OrderRefundStore
-from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
@@ -19,7 +19,7 @@ from tests.support.fixed_prices import price_of
 from tests.support.harness import create_table
 from tests.support.one_order import NOW, OneOrder
 from tests.support.silent import SILENT
-from update_order.refunds import update_refund
+from update_order.refund_outcomes import update_refund
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ STACKS = [STANDARD, pytest.param(FIFO, marks=pytest.mark.nightly)]
 """Those that a test marked `on_both` runs on. Of FIFO the template's tests and those of the consumer have to do."""
 
 own_stack = pytest.mark.own_stack
-"""Does to its stack what nobody else may see: stops a queue's or a stream's reader, edits a row, empties a DLQ. Not on
-a deployed stack (make e2e STACK=…), which others use."""
+"""Does to its stack what nobody else may see: stops a queue's or a stream's reader, edits a row, empties a DLQ."""
 
 on_both = pytest.mark.parametrize("stack", STACKS, indirect=True)
 on_fifo = pytest.mark.parametrize("stack", STACKS[1:], indirect=True)

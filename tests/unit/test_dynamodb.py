@@ -9,26 +9,18 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore
-from onecharge.runtime.dynamodb import expression_values, from_item, read_items, to_item
+from onecharge.runtime.dynamodb import from_item, read_items, to_item
 
-VALUES: dict[str, Any] = {
-    "text": "a",
-    "empty": "",
-    "number": -(10**15),
-    "yes": True,
-    "list": [1, "a", {"deep": [2]}],
-    "map": {"attempts": 3, "none": {}},
-    "null": [None],
-}
+VALUES: list[Any] = ["a", "", -(10**15), True, [1, "a", {"deep": [2]}, None], {"attempts": 3, "none": {}}]
 
 
-@pytest.mark.parametrize("name", VALUES)
-def test_a_value_is_stored_and_read_as_boto3_does(name: str) -> None:
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_a_value_is_stored_and_read_as_boto3_does(value: Any) -> None:
     """A boolean is no number, and each number is read as an int, however deep."""
-    stored = to_item({"a": VALUES[name]})["a"]
-    assert stored == TypeSerializer().serialize(VALUES[name])
-    assert from_item({"a": stored})["a"] == VALUES[name] == TypeDeserializer().deserialize(stored)
-    assert type(from_item(to_item(VALUES))["map"]["attempts"]) is int
+    stored = to_item({"a": value})["a"]
+    assert stored == TypeSerializer().serialize(value)
+    assert from_item({"a": stored})["a"] == value == TypeDeserializer().deserialize(stored)
+    assert type(from_item({"a": {"L": [{"N": "1"}]}})["a"][0]) is int
 
 
 @pytest.mark.parametrize("stored", [{"N": "1.5"}, {"L": [{"N": "1.5"}]}, {"M": {"a": {"N": "1e-1"}}}])
@@ -38,12 +30,6 @@ def test_a_fraction_is_refused(stored: dict[str, Any]) -> None:
         from_item({"a": stored})
     with pytest.raises(TypeError):
         to_item({"a": [1.5]})
-
-
-def test_none_is_not_stored() -> None:
-    """In an item and in an expression: an attribute without a value is absent."""
-    assert to_item({"a": None, "b": 0}) == {"b": {"N": "0"}}
-    assert expression_values(a=None, now=1) == {":now": {"N": "1"}}
 
 
 def test_items_are_read_consistently() -> None:

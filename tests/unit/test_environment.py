@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from onecharge.runtime.parts import Parts, part
-from tests.support.functions import FUNCTIONS, parts_of
-from tests.support.harness import load_template, number_of
+from tests.support.harness import FUNCTIONS, load_template, number_of, parts_of
 
 
 class Environment(dict[str, str]):

@@ -1,4 +1,4 @@
-"""What scheduled jobs are made of: checkpoints, pages and several calls at once."""
+"""What scheduled jobs are made of: checkpoints, and several calls at once."""
 
 import threading
 from dataclasses import dataclass, replace
@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 import pytest
 
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
-from onecharge.runtime.dynamodb import to_item
-from onecharge.runtime.paging import paged
 from onecharge.runtime.parallel import Threads
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.harness import create_table, load_template
@@ -39,36 +37,6 @@ def test_a_run_overwrites_only_the_checkpoint_that_it_has_read(store: Checkpoint
         with pytest.raises(ConcurrentRun):
             store.write(stale)
     assert store.read() == second == CountCheckpoint(at=3, cursor={"order_id": "ord_1"}, version=2)
-
-
-def test_a_checkpoint_of_another_deployment_is_read(store: CheckpointStore[CountCheckpoint]) -> None:
-    """An older one has no version, a newer one has attributes that this one does not know."""
-    item = to_item({"name": "count", "at": 7, "added_later": "x"})
-    store._client.put_item(TableName=store._table, Item=item)
-    stored = store.read()
-    assert stored == CountCheckpoint(at=7)
-    assert store.write(stored).version == 1
-
-
-PARTS = ["a", "b", "c"]
-PAGES = {"a": ["a0", "a1", "a2"], "b": [""], "c": ["c0", "c1"]}
-"""A part without items has one page, too."""
-
-
-def read(part: str, /, *, after: int | None) -> tuple[str, int | None]:
-    number = 0 if after is None else after
-    return PAGES[part][number], number + 1 if number + 1 < len(PAGES[part]) else None
-
-
-def test_every_page_is_read_once_however_often_a_run_stops() -> None:
-    """The next one continues where it has stopped; behind all parts nothing is read, and no page without time."""
-    pages = list(paged(PARTS, read))
-    assert [items for items, _ in pages] == ["a0", "a1", "a2", "", "c0", "c1"]
-    for number, (_, place) in enumerate(pages, start=1):
-        assert list(paged(PARTS, read, place)) == pages[number:]
-        left = iter([True] * number + [False])
-        assert list(paged(PARTS, read, has_time=left.__next__)) == pages[:number]
-    assert pages[-1][1] == (len(PARTS), None)
 
 
 def test_an_error_is_raised_when_all_calls_have_ended() -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from onecharge.contract.events import PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.schema import RETENTION_SECONDS, StoredOrder
+from onecharge.orders.schema import RETENTION_SECONDS, StoredOrder, new_order_item
 from onecharge.orders.store import NoSuchOrder, OrderStore
 from onecharge.orders.transitions import OUTCOMES
 from onecharge.runtime.consumer import Done
-from onecharge.runtime.dynamodb import from_item, to_item
+from onecharge.runtime.dynamodb import from_item
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.harness import Log, Sample, create_table
-from update_order.orders import update_order
+from update_order.payment_outcomes import update_order
 
 KINDS = {
     "succeeded": "PAID",
@@ -35,33 +35,25 @@ class Order:
 
     def __init__(self, sample: Sample, log: Log) -> None:
         client: Any = MemoryDynamoDB()
-        create_table(client, ORDERS, "OrdersTable")
-        self.dynamodb, self.sample, self.log = client, sample, log
-        self.orders = OrderStore(self.dynamodb, ORDERS)
-        self.counted: Counter[str] = Counter()
-        self.revision = REVISION
+        self.dynamodb, self.orders = client, OrderStore(client, create_table(client, ORDERS, "OrdersTable"))
+        self.sample, self.log, self.counted, self.revision = sample, log, Counter[str](), REVISION
         self.place()
 
     def place(self, status: str = "PENDING") -> None:
         """Store the order anew."""
         self.counted.clear()
-        self.placed = to_item(
-            {
-                **{"order_id": self.event("succeeded").subject, "customer_id": "cus_1", "fingerprint": "f"},
-                **{"amount_minor": AMOUNT_MINOR, "currency": "EUR", "status": status, "correlation_id": "c"},
-                **{"attempt": ATTEMPT, "payment_method": "pm_2", "outcomes": {}, "payment_revision": REVISION},
-                **{"placed_at": OCCURRED_AT.isoformat(), "waiting_since": OCCURRED_AT.isoformat()},
-            }
-        )
+        ordered = {"customer_id": "cus_1", "amount_minor": AMOUNT_MINOR, "currency": "EUR", "payment_method": "pm_2"}
+        seen = {"attempt": ATTEMPT, "payment_revision": REVISION, "status": status}
+        order_id = self.event("succeeded").subject
+        self.placed = new_order_item(order_id, OCCURRED_AT, **ordered, **seen, fingerprint="f", correlation_id="c")
         self.dynamodb.put_item(TableName=ORDERS, Item=self.placed)
 
     def event(self, kind: str, **data: Any) -> PaymentOutcomeEvent:
         body = self.sample("update_order/payment_succeeded")["Records"][0]["body"]
         event = PaymentOutcomeEvent.model_validate_json(body.replace("succeeded", kind))
         reason = {"declined": "insufficient_funds", "canceled": "expired"}.get(kind)
-        return event.model_copy(
-            update={"data": event.data.model_copy(update={"attempt": ATTEMPT, "reason": reason, **data})}
-        )
+        changes = {"attempt": ATTEMPT, "reason": reason, **data}
+        return event.model_copy(update={"data": event.data.model_copy(update=changes)})
 
     def update(self, kind: str, **data: Any) -> None:
         """Deliver the outcome of the row's next revision, unless another is given."""

@@ -5,9 +5,6 @@
     CancelRequested   onecharge.order.cancel_requested   the Orders table's stream          charge_order
     PaymentOutcome    onecharge.payment.*                the Payments table's stream        update_order
 
-    orders_api ─► Orders ─► publish_events ─► SNS order-events ─► SQS payments ─► charge_order ─► Payments
-                  Orders ◄─ update_order ◄─ SQS order-updates ◄─ SNS payment-events ◄─ publish_events ◄─┘
-
 An event's id derives from what happened and is never random. Delivery is at-least-once: a consumer recognizes
 what is old by the attempt and the revision.
 """
@@ -77,10 +74,6 @@ PAYMENT_EVENT_TYPES: Mapping[PaymentState, PaymentEventType] = {
 """The event of each state that is an outcome."""
 
 
-READ_FROM_JSON = ConfigDict(cache_strings="keys")
-"""Of the texts that it has read, pydantic caches only the names of fields: our values are ids, which come once."""
-
-
 class Contract(BaseModel):
     """A model that crosses the boundary between the services; immutable.
 
@@ -88,7 +81,7 @@ class Contract(BaseModel):
     its first use: a function needs few.
     """
 
-    model_config = READ_FROM_JSON | ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
 class OrderFact(Contract):
@@ -179,7 +172,7 @@ Event = CloudEvent[Any]
 def event_adapter(*models: type[Event]) -> TypeAdapter[Any]:
     """Reads an event of any of these models from JSON; the event's `type` says which."""
     union: Any = reduce(or_, models)
-    return TypeAdapter(Annotated[union, Field(discriminator="type")], config=READ_FROM_JSON)
+    return TypeAdapter(Annotated[union, Field(discriminator="type")])
 
 
 def milliseconds(time: datetime) -> int:

@@ -26,7 +26,6 @@ from onecharge.contract.events import (
 )
 from onecharge.contract.money import AmountMinor, Currency
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.ids import fingerprint_of
 from onecharge.runtime.dynamodb import from_item, set_expression, shard_of, to_item
 
 RETENTION_SECONDS = 530 * 24 * 3600
@@ -46,18 +45,6 @@ class Money(Protocol):
 
     @property
     def currency(self) -> str: ...
-
-
-class Payable(BaseModel):
-    """What a request to order says about its payment."""
-
-    currency: Currency
-    payment_method: PaymentMethodId
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the whole request."""
-        return fingerprint_of(self)
 
 
 def _iso_8601(text: str) -> str:
@@ -107,7 +94,7 @@ class StoredOrder(BaseModel):
     amount_minor: AmountMinor
     currency: Currency
     fingerprint: str
-    """Payable.fingerprint: distinguishes a retry from another request with the same idempotency key."""
+    """It distinguishes a retry from another request with the same idempotency key (onecharge.orders.ids)."""
     placed_at: Timestamp
     correlation_id: CorrelationId
     items: tuple[OrderedItem, ...] = ()
@@ -202,17 +189,8 @@ class StoredOrder(BaseModel):
         return event.of(self.current_attempt, correlation_id=self.correlation_id, waiting_since=asked_at)
 
 
-def new_order_item(
-    order_id: str,
-    customer_id: str,
-    payable: Payable,
-    *,
-    amount_minor: int,
-    correlation_id: str,
-    now: datetime,
-    **details: Any,
-) -> Mapping[str, Any]:
-    """The item of a customer's new order, PENDING with its first attempt; the details are stored with it."""
+def new_order_item(order_id: str, now: datetime, **ordered: Any) -> Mapping[str, Any]:
+    """The item of a new order, PENDING with its first attempt, with what was ordered, by whom and for how much."""
     return to_item(
         {
             "order_id": order_id,
@@ -222,15 +200,9 @@ def new_order_item(
             # Empty, since an update can set an element only of a map that exists.
             "outcomes": {},
             "attempt_keys": {},
-            "customer_id": customer_id,
-            "amount_minor": amount_minor,
-            "currency": payable.currency,
-            "payment_method": payable.payment_method,
-            "fingerprint": payable.fingerprint,
             "placed_at": now.isoformat(),
             "waiting_since": now.isoformat(),
-            "correlation_id": correlation_id,
-            **details,
+            **ordered,
         }
     )
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 INDEX = "waiting"
 
-_PAGE = 100
-
 
 @dataclass(frozen=True)
 class WaitingIndex:
@@ -49,7 +47,7 @@ class WaitingIndex:
 
     def entries(self, *, until: float) -> Iterator[dict[str, Any]]:
         """Yields the entries of all shards that wait since `until` or longer."""
-        for found, _ in paged(ALL_SHARDS, partial(self.page, until=until, limit=_PAGE)):
+        for found, _ in paged(ALL_SHARDS, partial(self.page, until=until, limit=100)):
             yield from found
 
     def since_of(self, shown: Mapping[str, Any]) -> float:

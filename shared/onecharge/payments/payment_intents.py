@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import stripe
 
 from onecharge.contract.events import ORDER_ID_PATTERN
-from onecharge.contract.refunds import RefundRequested
+from onecharge.contract.refund_events import RefundRequested
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.refund_rules import StripeRefund
 from onecharge.payments.rows import Dispute, Payment

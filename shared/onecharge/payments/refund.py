@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 import stripe
 
 from onecharge.contract.events import EventType
-from onecharge.contract.refunds import (
+from onecharge.contract.refund_events import (
     REFUND_ID_PATTERN,
     RefundOutcome,
     RefundOutcomeEvent,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from onecharge.contract.refunds import RefundRequested
+from onecharge.contract.refund_events import RefundRequested
 from onecharge.payments.stripe_responses import Deferred, Failure, ResponseKind
 
 UNANSWERED_SECONDS = 25 * 3600

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from onecharge.contract.events import OrderPlaced
-from onecharge.contract.refunds import is_refundable_despite
+from onecharge.contract.refund_events import is_refundable_despite
 from onecharge.contract.states import PaymentState
 from onecharge.payments.refund_rules import Sent
 from onecharge.payments.stripe_responses import Deferred

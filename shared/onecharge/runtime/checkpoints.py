@@ -1,8 +1,4 @@
-"""Remembers where a scheduled job stopped, so that its next run continues there: one item in its service's State table.
-
-read ─► work ─► write, on the version that was read ─► work ─► write …
-                  └─► ConcurrentRun: another run has written since; this one ends
-"""
+"""Remembers where a scheduled job stopped, so that its next run continues there: one item in its State table."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, ClassVar

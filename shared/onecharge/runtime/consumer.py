@@ -69,14 +69,7 @@ Disposition = Done | RetryAfter | BackOff
 
 
 class PoisonMessage(Exception):
-    """No retry can handle this message.
-
-    `reason` names the rule that the message breaks, and repeats nothing of its content: it is logged and shown.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """No retry can handle this message. Its text is the rule that the message breaks, and nothing of its content."""
 
 
 def backoff_seconds(receive_count: int, *, jitter: float) -> int:
@@ -91,9 +84,6 @@ class Consumer[E: Event]:
     Args:
         model: the event that the queue carries, or an adapter for a union of several; everything else is poison.
         handle: handles one event; must be idempotent. Called on several threads.
-        queue: the event source.
-        logger: gets a line for each message that is poison, returned or fails unexpectedly.
-        count: counts one occurrence of the metric of that name; called on several threads.
         jitter: a random number from 0 to 1.
     """
 
@@ -164,7 +154,7 @@ class Consumer[E: Event]:
             disposition = self._disposition_of(delivery)
             return isinstance(disposition, Done) or self._retry(delivery, disposition)
         except PoisonMessage as poison:
-            return self._dead_letter(delivery, poison.reason)
+            return self._dead_letter(delivery, str(poison))
         finally:
             self._logger.thread_safe_clear_keys()
 

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 JsonResponse = Response[dict[str, Any]]
 
 
-# ---------------------------------------------------------------- what a function responds
-
-
 @dataclass(eq=False)
 class Problem(Exception):
     """A request that fails: `kind` is the problem type, for programs, and `detail` the explanation, for people.
@@ -88,9 +85,6 @@ def respond(
     return Response(status.value, content_types.APPLICATION_JSON, body, {**no_store, **(headers or {})})
 
 
-# ---------------------------------------------------------------- who calls
-
-
 @dataclass(frozen=True)
 class Request:
     """A request of a customer or of the staff, whose token API Gateway has verified: only that says who it is."""
@@ -130,9 +124,6 @@ class Request:
 
 def _forbidden(detail: str) -> Problem:
     return Problem(HTTPStatus.FORBIDDEN, "forbidden", detail)
-
-
-# ---------------------------------------------------------------- the resolver
 
 
 class HttpApi(APIGatewayHttpResolver):

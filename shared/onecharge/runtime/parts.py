@@ -1,16 +1,6 @@
 """What a function is made of, and its handler. A part is made at its first use: a cold start makes what it needs.
 
-    class GetOrderParts(Parts):
-        @part
-        def orders(self) -> OrderStore:
-            return OrderStore(self.dynamodb, self.environment["ORDERS_TABLE"])
-
-
-    @lambda_handler(GetOrderParts)
-    def handler(parts: GetOrderParts, event: dict[str, Any], context: Context) -> dict[str, Any]:
-        return parts.orders.find(…)
-
-A part is the only place that reads the environment variables that it is made of.
+A part is the only place that reads the environment variables that it is made of. Each function's app.py shows the use.
 """
 
 import os
@@ -95,9 +85,6 @@ def lambda_handler[P: Parts, Result](
     All invocations of a process share the parts, which have the environment of the first one: importing the module
     reads no environment variable. The metrics are flushed after each invocation, whether or not it raises. Lambda logs
     an error that it raises, so a message that holds a secret is redacted (onecharge.runtime.redaction).
-
-    Args:
-        parts_of: the function's subclass of Parts.
     """
 
     @cache

@@ -12,18 +12,13 @@ if TYPE_CHECKING:
 
 
 class DeadLetterAttribute(StrEnum):
-    """The message attributes of a message that a function has sent to a DLQ."""
+    """The attributes of a message that a function has sent to a DLQ, which is to be sent back to its source queue."""
 
     REASON = "reason"
-    """The rule that the message breaks."""
     SOURCE_QUEUE = "source_queue"
-    """The name of the queue that it was received from: where it is sent back to."""
     ORIGINAL_MESSAGE_ID = "original_message_id"
-    """Its id in that queue, which the function's log lines have."""
     ORIGINAL_SENT_AT = "original_sent_at"
-    """When it was sent to that queue, ISO 8601 in UTC."""
     ORIGINAL_RECEIVE_COUNT = "original_receive_count"
-    """How often it had been received."""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from onecharge.contract.events import (
     PaymentOutcomeEvent,
     event_adapter,
 )
-from onecharge.contract.refunds import RefundRequestedEvent
+from onecharge.contract.refund_events import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.orders.refunds import StoredRefund
+from onecharge.orders.refund_schema import StoredRefund
 from ops import dlq
 from ops.dlq import DLQS, reading
 from tests.shop.builders import T0

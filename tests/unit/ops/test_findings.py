@@ -11,7 +11,7 @@ import pytest
 import stripe
 
 from onecharge.contract.states import OrderStatus, PaymentState
-from onecharge.orders.refunds import StoredRefund
+from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.rows import Dispute, Payment
 from onecharge.payments.stripe_responses import Failure, ResponseKind

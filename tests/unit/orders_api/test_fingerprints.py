@@ -12,20 +12,17 @@ from orders_api.refund_order import RefundRequest
 from tests.support.orders_api import order
 
 GOLDEN: dict[str, tuple[type[BaseModel], dict[str, Any], str]] = {
-    "an order": (OrderRequest, order(), "ea6854a44b1d988bdb8a38b3780c419b7fb9553cc19318dc9097a8918845a350"),
+    "an order": (OrderRequest, order(), "ea6854a44b1d988bdb8a38b3780c419b"),
     "an order of what was shown": (
         OrderRequest,
         order(amount=2500),
-        "ea6854a44b1d988bdb8a38b3780c419b7fb9553cc19318dc9097a8918845a350",  # the same: it buys the same
-    ),
-    "an attempt": (
-        PaymentRequest,
-        {"payment_method": "pm_card_mastercard"},
-        "dd65e846cb312f8c9d94a48f95719fc876e92e93f9a2dc0529f7e91a8a83875c",
-    ),
-    "a refund": (RefundRequest, {"amount": 1000}, "2bc3ff4662cdced9a155389dad67abf995b70fe6854525eb1f8fb82e30607db9"),
-    "a refund of the rest": (RefundRequest, {}, "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"),
+        "ea6854a44b1d988bdb8a38b3780c419b",
+    ),  # It is alike.
+    "an attempt": (PaymentRequest, {"payment_method": "pm_card_mastercard"}, "dd65e846cb312f8c9d94a48f95719fc8"),
+    "a refund": (RefundRequest, {"amount": 1000}, "2bc3ff4662cdced9a155389dad67abf9"),
+    "a refund of the rest": (RefundRequest, {}, "44136fa355b3678a1146ad16f7e8649e"),
 }
+"""The first half of each."""
 
 
 @pytest.mark.parametrize(("model", "content", "golden"), GOLDEN.values(), ids=GOLDEN)
@@ -37,6 +34,6 @@ def test_a_fingerprint_is_the_same_in_every_release(
     added: Any = {"note": (str | None, None), "gift": (bool, False)}
     next_release = create_model("NextRelease", __base__=model, **added)
     for release in (model, next_release):
-        assert fingerprint_of(release.model_validate(content)) == golden
-    assert fingerprint_of(next_release.model_validate({**content, "note": None})) == golden
-    assert fingerprint_of(next_release.model_validate({**content, "gift": True})) != golden
+        assert fingerprint_of(release.model_validate(content))[:32] == golden
+    assert fingerprint_of(next_release.model_validate({**content, "note": None}))[:32] == golden
+    assert fingerprint_of(next_release.model_validate({**content, "gift": True}))[:32] != golden

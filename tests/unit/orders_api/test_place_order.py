@@ -6,7 +6,6 @@ import time
 from importlib import import_module
 from typing import Any
 
-import boto3
 import pytest
 from pydantic import TypeAdapter
 
@@ -16,25 +15,22 @@ from onecharge.orders.ids import order_id_of
 from orders_api import prices
 from orders_api.http import BODY_LENGTH_MAX
 from tests.support.fixed_prices import PRICES
-from tests.support.harness import LambdaContext, Sample
+from tests.support.harness import LambdaContext
 from tests.support.orders_api import UNKNOWN, Client, line, order
 
 
-def test_an_order_has_the_id_of_its_shop_customer_and_key(
-    aws: None, orders_table: str, monkeypatch: pytest.MonkeyPatch, sample: Sample, lambda_context: LambdaContext
-) -> None:
+def test_an_order_has_the_id_of_its_shop_customer_and_key(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The function as it is put together: 202, and the item in the table has the id, too. The request's id is the
     correlation id: one id is enough to follow an order."""
-    monkeypatch.setenv("ORDERS_TABLE", orders_table)
-    monkeypatch.setenv("ORDER_REFUNDS_TABLE", "order-refunds")
-    monkeypatch.setenv("SHOP", "a-shop")
+    for name, value in {"ORDERS_TABLE": client.table, "ORDER_REFUNDS_TABLE": "refunds", "SHOP": "a-shop"}.items():
+        monkeypatch.setenv(name, value)
     sku, currency, _ = sold()
     body = {"currency": currency, "payment_method": "pm_card_visa", "items": [{"sku": sku, "quantity": 2}]}
-    event = sample("orders_api/place_order") | {"body": json.dumps(body)}
-    answer = import_module("orders_api.app").handler(event, lambda_context)
+    event = client.sample("orders_api/place_order") | {"body": json.dumps(body)}
+    answer = import_module("orders_api.app").handler(event, LambdaContext())
     order_id = order_id_of("a-shop", "cus_sample", "sample-key-1")
     assert (answer["statusCode"], answer["headers"]["Location"]) == (202, f"/orders/{order_id}")
-    [item] = boto3.client("dynamodb").scan(TableName=orders_table)["Items"]
+    [item] = client.stored()
     request_id = event["requestContext"]["requestId"]
     assert answer["headers"]["X-Correlation-Id"] == item["correlation_id"]["S"] == request_id
     assert item["order_id"] == {"S": order_id}
@@ -88,8 +84,7 @@ def test_an_order_costs_what_the_list_says(client: Client) -> None:
         assert (placed.body["amount"], placed.body["currency"]) == (2 * unit_amount, currency)
     items = [{"sku": "mug", "quantity": 2}, {"sku": "postcard", "quantity": 3}]
     order_id = client.post(order(items=items)).body["order_id"]
-    client.prices = {}
-    shown = client.shown(order_id)
+    client.prices, shown = {}, client.shown(order_id)
     assert [(each["unit_amount"], each["amount"]) for each in shown["items"]] == [(1250, 2500), (199, 597)]
     assert shown["amount"] == 3097
 
@@ -116,13 +111,11 @@ def test_what_is_not_for_sale_is_named(client: Client) -> None:
     client.prices = {**PRICES, "stamp": {"EUR": 95}}
     items = [{"sku": sku, "quantity": 1} for sku in ("mug", "yacht", "stamp")]
     refused = client.post(order(currency="usd", items=items))
-    assert (refused.in_brief, refused.body["errors"]) == (
-        (400, "invalid-request"),
-        [
-            {"pointer": "/items/1/sku", "detail": "There is nothing with this sku"},
-            {"pointer": "/items/2/sku", "detail": "This has no price in USD"},
-        ],
-    )
+    assert refused.in_brief == (400, "invalid-request")
+    assert [(each["pointer"], each["detail"]) for each in refused.body["errors"]] == [
+        ("/items/1/sku", "There is nothing with this sku"),
+        ("/items/2/sku", "This has no price in USD"),
+    ]
 
 
 def test_every_price_can_be_charged() -> None:
@@ -135,29 +128,22 @@ def test_every_price_can_be_charged() -> None:
 
 # ---------------------------------------------------------------- bad requests, on every route that takes a body
 
-_MEGABYTES_6 = 6 * 1024 * 1024
-"""As much as a synchronous invocation takes (AWS Lambda Developer Guide, "Lambda quotas")."""
 _SECONDS_MAX = 10
 """Of computing: what takes longer than linear time takes hours, 6 MB field by field half a minute. A machine that is
 busy with something else does not count."""
 HOSTILE = {
-    "digits": "4" * _MEGABYTES_6,
-    "nested lists": "[" * _MEGABYTES_6,
-    "nested objects": '{"a":' * (_MEGABYTES_6 // 5),
-    "a number": '{"items": ' + "9" * (_MEGABYTES_6 - 20) + "}",
+    "digits": "4" * 6_000_000,
+    "nested lists": "[" * 6_000_000,
     "many items": json.dumps(order(items=[{"sku": "mug", "quantity": 1}] * 100_000)),
     "many names": json.dumps({f"name{number}": number for number in range(300_000)}),
-    "escapes": '{"a": "' + "\\u0034" * (_MEGABYTES_6 // 6) + '"}',
 }
+"""As much as a synchronous invocation takes (AWS Lambda Developer Guide, "Lambda quotas")."""
 LONGEST = json.dumps(order(items=[{"sku": "\u20ac" * 64, "quantity": 10_000}] * 100, amount=99_999_999))
 _JSON, _INVALID = "invalid-json", "invalid-request"
 BAD_BODIES: dict[str, tuple[str, Any, str]] = {
     "invalid JSON": ("place_order", '{"currency": ', _JSON),
-    "no JSON object": ("place_order", "[]", _INVALID),
-    "an empty body": ("place_order", "", _JSON),
+    **{f"an empty body on {name}": (name, "", _JSON) for name in ("place_order", "pay_again", "refund_order")},
     "an amount of 5,000 digits": ("place_order", json.dumps(order(amount=2500)).replace("2500", "9" * 5000), _JSON),
-    "NaN": ("place_order", json.dumps(order(amount=float("nan"))), _INVALID),
-    "a byte order mark": ("place_order", "\ufeff" + json.dumps(order()), _JSON),
     "an unknown currency": ("place_order", order(currency="xxx"), _INVALID),
     "a currency without a price": ("place_order", order(currency="chf"), _INVALID),
     "amount zero": ("place_order", order(amount=0), _INVALID),
@@ -166,26 +152,21 @@ BAD_BODIES: dict[str, tuple[str, Any, str]] = {
     "quantity zero": ("place_order", line(quantity=0), _INVALID),
     "quantity true": ("place_order", line(quantity=True), _INVALID),
     "no items": ("place_order", order(items=[]), _INVALID),
-    "no currency": ("place_order", {name: each for name, each in order().items() if name != "currency"}, _INVALID),
     "a customer": ("place_order", order(customer_id="cus_2"), _INVALID),
-    "a lone surrogate": ("place_order", line(sku="\ud800"), _JSON),
     "NUL": ("place_order", line(sku="\x00"), _INVALID),
     "the longest order": ("place_order", LONGEST, _INVALID),
-    "no payment method": ("pay_again", "{}", _INVALID),
-    "a payment method that is a number": ("pay_again", {"payment_method": 1}, _INVALID),
     "an attempt's amount": ("pay_again", {"payment_method": "pm_a", "amount": 1}, _INVALID),
     **{
         f"{card} on {name}": (name, body | {"payment_method": card}, _INVALID)
-        for card in ("card_1MvoiELkdIwHu7ix", "src_1MvoiELkdIwHu7ix", "tok_visa", "4242424242424242")
+        for card in ("card_1MvoiELkdIwHu7ix", "4242424242424242")
         for name, body in (("place_order", order()), ("pay_again", {}))
     },
     **{
         f"a refund of {body}": ("refund_order", body, _INVALID)
         for body in (
-            *({"amount": amount} for amount in (0, -1, 10.5, "10")),
-            *({"reason": reason} for reason in ("", "a cup\nrfd_1 became SUCCEEDED", "\x1b[2J")),
+            *({"amount": amount} for amount in (0, 10.5, "10")),
+            *({"reason": reason} for reason in ("", "a cup\nrfd_1 became SUCCEEDED")),
             {"sum": 10},
-            [10],
         )
     },
     **{f"6 MB: {name}": ("place_order", body, "body-too-long") for name, body in HOSTILE.items()},
@@ -230,11 +211,11 @@ def test_what_is_refused_is_not_repeated(client: Client, capsys: pytest.CaptureF
     assert "coupon" not in client.log.text
 
 
-@pytest.mark.parametrize(("sent", "status"), [(json.dumps(order()).encode(), 202), (b"\xff\xfe", 400)], ids=str)
-def test_a_body_in_base64_is_read(client: Client, sent: bytes, status: int) -> None:
+def test_a_body_in_base64_is_read(client: Client) -> None:
     """As API Gateway sends a content type that it takes for binary; bytes that are not UTF-8 are refused."""
-    event = client.event("place_order") | {"body": base64.b64encode(sent).decode(), "isBase64Encoded": True}
-    assert client.send(event).status == status
+    for sent, status in ((json.dumps(order()).encode(), 202), (b"\xff\xfe", 400)):
+        event = client.event("place_order") | {"body": base64.b64encode(sent).decode(), "isBase64Encoded": True}
+        assert client.send(event).status == status
 
 
 @pytest.mark.parametrize("name", ["place_order", "list_orders", "get_order", "pay_again", "cancel_order"])

@@ -55,16 +55,12 @@ def test_an_order_is_shown_as_it_is(client: Client, stored: dict[str, Any], show
 def test_a_decline_has_a_message_of_its_own() -> None:
     """If the same card may succeed, the message does not ask for another one. The suspicion of an issuer is not shown:
     the customer reads only that the card was declined, and so does one whose code is not known."""
-    same_card = "authentication_required duplicate_transaction issuer_not_available payment_method_used".split()
-    same_card += ["reenter_transaction"]
-    assert [code for code in same_card if "another card" in message_for(code)] == []
-    ours = "currency_not_supported payment_method_of_another_customer payment_method_unactivated".split()
-    ours += ["payment_method_unknown"]
-    assert [code for code in same_card + ours if message_for(code) == DECLINED] == []
-    suspected = ("fraudulent", "lost_card", "stolen_card", "a_code_of_tomorrow", None)
-    assert (
-        {message_for(code) for code in suspected} == {DECLINED} == {"The card was declined. Please try another card."}
-    )
+    for code in ("authentication_required", "duplicate_transaction", "issuer_not_available", "payment_method_used"):
+        assert "another card" not in message_for(code)
+    for code in ("currency_not_supported", "payment_method_of_another_customer", "payment_method_unknown"):
+        assert message_for(code) != DECLINED
+    for suspected in ("fraudulent", "lost_card", "stolen_card", "a_code_of_tomorrow", None):
+        assert message_for(suspected) == DECLINED == "The card was declined. Please try another card."
 
 
 # ---------------------------------------------------------------- the list
@@ -94,10 +90,8 @@ def test_the_newest_order_is_first_and_each_is_shown_as_it_is(client: Client) ->
     client.dynamodb.meta.events.register("before-call.dynamodb.BatchGetItem", happens_meanwhile)
     client.requested = []
     assert [*listed(client).items()] == [(order_ids[4], "PENDING"), (order_ids[3], "PAID"), (order_ids[0], "PENDING")]
-    assert [name for name in client.requested if name in ("Query", "GetItem", "BatchGetItem")] == [
-        "Query",
-        "BatchGetItem",
-    ]
+    reads = [name for name in client.requested if name in ("Query", "GetItem", "BatchGetItem")]
+    assert reads == ["Query", "BatchGetItem"]
     assert client.counted["Alarm"] == 0
 
 
@@ -134,28 +128,22 @@ def test_a_customers_orders_are_paged(client: Client) -> None:
     client.customer = "cus_2"
     client.placed()
     client.customer = "cus_1"
-    seen: list[str] = []
-    query: dict[str, str] = {}
+    seen, query = list[str](), {"limit": "2"}
     while query.get("cursor", "first"):
-        body = client.ask("list_orders", limit="2", **query).body
+        body = client.ask("list_orders", **query).body
         seen += [each["order_id"] for each in body["orders"]]
         query["cursor"] = body["next_cursor"] or ""
         assert not set(query["cursor"]) & set("+&=#% ")
     assert sorted(seen) == sorted(mine)
 
 
-BAD_QUERIES = [
-    {"customer_id": "cus_2"},
-    {"limit": "1,2"},  # As API Gateway joins a parameter that is repeated.
-    *({"limit": limit} for limit in ("0", "51", "many")),
-    *({"cursor": cursor} for cursor in ("", "x", "ord_1_2026-11-01T09:00:00", "\u00e9", "x" * 100_000)),
-    {"colour": "red"},
-]
-
-
-@pytest.mark.parametrize("query", BAD_QUERIES, ids=lambda query: str(query)[:40])
-def test_an_invalid_query_is_refused(client: Client, query: dict[str, str]) -> None:
-    """400 as problem+json that says where."""
-    answer = client.ask("list_orders", **query)
-    assert answer.in_brief == (400, "invalid-request")
-    assert answer.body["errors"][0]["pointer"] in ("/limit", "/cursor", "/colour", "/customer_id")
+@pytest.mark.parametrize(
+    ("name", "values"),
+    {"limit": ["0", "51", "1,2"], "cursor": ["", "ord_1_2026-11-01T09:00:00"], "customer_id": ["cus_2"]}.items(),
+)
+def test_an_invalid_query_is_refused(client: Client, name: str, values: list[str]) -> None:
+    """400 as problem+json that says where. API Gateway joins a parameter that is repeated by a comma."""
+    for value in values:
+        answer = client.ask("list_orders", **{name: value})
+        assert answer.in_brief == (400, "invalid-request")
+        assert [each["pointer"] for each in answer.body["errors"]] == [f"/{name}"]

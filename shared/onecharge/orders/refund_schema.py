@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from onecharge.contract.events import Attempt, CorrelationId, EventType, OrderId
 from onecharge.contract.money import AmountMinor, Currency
-from onecharge.contract.refunds import (
+from onecharge.contract.refund_events import (
     RefundId,
     RefundOutcomeType,
     RefundRequested,

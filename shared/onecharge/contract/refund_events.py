@@ -26,7 +26,7 @@ RefundId = Annotated[str, Field(pattern=REFUND_ID_PATTERN)]
 
 
 class RefundState(StrEnum):
-    """The state of a refund in the OrderRefunds table; onecharge.orders.refunds says how outcomes move it."""
+    """The state of a refund in the OrderRefunds table; onecharge.orders.refund_schema says how outcomes move it."""
 
     PENDING = "PENDING"
     SUCCEEDED = "SUCCEEDED"

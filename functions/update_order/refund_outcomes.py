@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from aws_lambda_powertools import Logger
 
-from onecharge.contract.refunds import RefundOutcome, RefundOutcomeEvent, RefundState
+from onecharge.contract.refund_events import RefundOutcome, RefundOutcomeEvent, RefundState
+from onecharge.orders.refund_schema import STATE_OF, StoredRefund, rank
 from onecharge.orders.refund_store import OrderRefundStore, pending_minor
-from onecharge.orders.refunds import STATE_OF, StoredRefund, rank
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.alarms import Cause, RowMissing
 from onecharge.runtime.consumer import Disposition, Done
