@@ -46,7 +46,7 @@ def ports_from(first: int, say: Callable[[str], object]) -> tuple[int, int]:
 
 
 def serve(work_dir: Path, port: int, console: Console, serve_console: ServeConsole | None) -> int:
-    """Keep the stack up until somebody stops it."""
+    """Keep the stack up until Ctrl-C."""
     started, stack_json = time.monotonic(), work_dir / "stack.json"
 
     def say(line: str) -> None:
@@ -98,7 +98,7 @@ def main(arguments: list[str], serve_console: ServeConsole | None = None) -> int
     )
     options = parser.parse_args(arguments)
     code = run_in_terminal(lambda console: serve(options.work_dir.resolve(), options.port, console, serve_console))
-    # It ends in no other way.
+    # Ctrl-C is how it ends.
     return 0 if code == STOPPED else code
 
 

@@ -1,4 +1,4 @@
-"""The folder of a run: one run at a time has it to itself."""
+"""A run's folder, which one run uses at a time."""
 
 import fcntl
 from collections.abc import Iterator

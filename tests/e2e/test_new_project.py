@@ -119,7 +119,7 @@ def processes_below(folder: Path) -> list[str]:
 @pytest.mark.nightly
 def test_an_owner_extends_a_copy(tmp_path: Path) -> None:
     """The files that extend.md names are enough for a product and a field, and its gate passes. `make local`
-    sells the product; react.md, followed word by word, ships an order with two events once."""
+    sells the product; react.md, followed word by word, ships an order once, whatever its events."""
     owner = Owner(tmp_path / "my shop")
     owner.run(f'make new DIR="{owner.folder}" NAME=corner-shop', folder=PROJECT)
     for path, behind, text in PRODUCT + FIELD:
@@ -151,5 +151,5 @@ def test_an_owner_extends_a_copy(tmp_path: Path) -> None:
             )
 
         lines = eventually(logged, lambda lines: lines.count("delivered") >= 2)
-        assert sorted(lines) == ["delivered", "delivered", "shipped"]
+        assert (lines.count("delivered") >= 2, lines.count("shipped")) == (True, 1)
         owner.run(HERE, "sam delete --no-prompts")
