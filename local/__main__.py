@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from local.arguments import Arguments
 from local.arguments import port as port_of
@@ -75,7 +76,7 @@ def serve(work_dir: Path, port: int, console: Console, serve_console: ServeConso
                     console=f"\n  console  {stack.console_url}   all orders live: break it, and watch"
                     * bool(serve_console),
                     page=stack.page_url,
-                    stack_json=stack_json,
+                    stack_json=escape(str(stack_json)),
                 )
                 console.print(running, highlight=False, soft_wrap=True)
                 deploy_what_changes(stack, deployed, say)
