@@ -1,15 +1,17 @@
 # What only the reference has, included by the Makefile: it runs the demo, proves, compares, and makes copies.
-.PHONY: demo new record parity nightly scan sbom specification simulate mutants experiments survival bench
+.PHONY: demo new wheels record parity nightly scan sbom specification simulate mutants experiments survival bench
 WHAT.checks := the scanners
 WHAT.sbom := what writes bills of materials
 
-demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…]; KEEP=1 leaves it running.
-	@$(PY) -m $(if $(KEEP),lab.console demo --keep,local.demo) $(call option,ORDERS,orders) $(call option,SEED,seed) \
-	  $(call option,PORT,port)
+demo: install ## Run the main job here: orders, duplicates, faults, one charge each [ORDERS=60] [SEED=…].
+	@PYTHONPATH=functions:shared:. $(PY) -m lab.demo $(call option,ORDERS,orders) $(call option,SEED,seed)
 
 new: ## Make a project of your own, without history: make new DIR=../shop NAME=corner-shop.
 	@test "$(DIR)" && test "$(NAME)" || { echo "DIR and NAME are needed: make new DIR=../shop NAME=corner-shop"; exit 1; }
 	@"$(PYTHON)" -m local.new_project --dir "$(DIR)" --name "$(NAME)"
+
+wheels: ## Build the local stack and the Stripe stand-in as wheels, in dist/.
+	@"$(PYTHON)" -m local.wheels dist
 
 specification: $(VENV)/.dev ## Explore the models of charges and refunds, state by state; leave out each of their rules: twenty minutes.
 	@$(PYTEST) -rP --nightly lab/tests/test_specification.py

@@ -3,28 +3,51 @@
 import os
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from local.arguments import Arguments
 from local.arguments import port as port_of
 from local.changes import contents, deploy_what_changes
 from local.given_stripe import GivenStripe
-from local.kept import FIRST_PORT, ServeConsole, addresses, console_url, kept, ports_from
+from local.processes import free_ports
 from local.project_files import PROJECT
 from local.samples import open_to_sam_local
-from local.stack import Stack, running_stack
+from local.stack import Stack, published, running_stack
 from local.terminal import STOPPED, run_in_terminal
 from local.work_dir import sole_user_of
 
-_LAST_WORDS = """
+FIRST_PORT = 4242
+_HOST = "127.0.0.1"
+type ServeConsole = Callable[[Stack, Path], AbstractContextManager[None]]
+"""Serves a console of the stack at its `console_url` for as long as the block lasts; the file is its stack.json."""
+
+_RUNNING = """
+[bold]onecharge is running[/]. It started in {seconds:.0f} s.
+{console}
+  shop     {page}   order and pay, as a customer
+  API      docs/guides/api.md has the first order with curl
+  others   {stack_json}
+
 `.venv/bin/python -m ops explain ORDER` says what happened to an order. What you save under functions/ or shared/ is
 deployed in a second, web/ is served as it is. Ctrl-C stops all of it."""
 
 
+def ports_from(first: int, say: Callable[[str], object]) -> tuple[int, int]:
+    """The console's port and the shop's: the first two from `first` on that are free. Raises StartupError."""
+    console, shop = islice(free_ports(_HOST, range(first, first + 100)), 2)
+    if shop != first + 1:
+        say(f"port {first if console != first else first + 1} is taken: the next free ones are {console} and {shop}")
+    return console, shop
+
+
 def serve(work_dir: Path, port: int, console: Console, serve_console: ServeConsole | None) -> int:
-    """Keep the stack up until somebody stops it."""
+    """Keep the stack up until Ctrl-C."""
     started, stack_json = time.monotonic(), work_dir / "stack.json"
 
     def say(line: str) -> None:
@@ -39,14 +62,23 @@ def serve(work_dir: Path, port: int, console: Console, serve_console: ServeConso
             stripe=GivenStripe.of(os.environ),
             webhooks_by_themselves=True,
             page_port=page_port,
-            console_url=console_url(console_port, serve_console),
+            console_url=f"http://{_HOST}:{console_port}/" if serve_console else "",
             on_progress=say,
         ) as stack:
             _warm_up(stack)
-            with kept(stack, stack_json, serve_console), open_to_sam_local(stack, work_dir):
-                console.print(f"\n[bold]onecharge is running[/]. It started in {time.monotonic() - started:.0f} s.\n")
-                console.print(addresses(stack, stack_json), markup=False, highlight=False, soft_wrap=True)
-                console.print(_LAST_WORDS, markup=False, highlight=False, soft_wrap=True)
+            with (
+                published(stack, stack_json),
+                serve_console(stack, stack_json) if serve_console else nullcontext(),
+                open_to_sam_local(stack, work_dir),
+            ):
+                running = _RUNNING.format(
+                    seconds=time.monotonic() - started,
+                    console=f"\n  console  {stack.console_url}   all orders live: break it, and watch"
+                    * bool(serve_console),
+                    page=stack.page_url,
+                    stack_json=escape(str(stack_json)),
+                )
+                console.print(running, highlight=False, soft_wrap=True)
                 deploy_what_changes(stack, deployed, say)
 
 
@@ -67,7 +99,7 @@ def main(arguments: list[str], serve_console: ServeConsole | None = None) -> int
     )
     options = parser.parse_args(arguments)
     code = run_in_terminal(lambda console: serve(options.work_dir.resolve(), options.port, console, serve_console))
-    # It ends in no other way.
+    # Ctrl-C is how it ends.
     return 0 if code == STOPPED else code
 
 

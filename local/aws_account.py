@@ -1,13 +1,13 @@
-"""Whatever AWS account the shell has: a local run and the tests know nothing of it."""
+"""Local runs and tests never see the AWS account of the shell."""
 
 import os
 from collections.abc import MutableMapping
 
 
 def forget_aws_account(environment: MutableMapping[str, str]) -> None:
-    """Remove all that names an account, a profile, a region or an endpoint, and read no configuration file.
+    """Remove every AWS_ variable, and make boto3 read no configuration file.
 
-    A profile that does not exist would fail each client of boto3, and one that exists would be somebody's account.
+    A profile that does not exist would fail each boto3 client, and one that exists would be a real account.
     """
     for name in [name for name in environment if name.startswith("AWS_")]:
         del environment[name]

@@ -19,7 +19,7 @@ _CHUNK_BYTES = 65536
 
 @contextmanager
 def open_to_containers(urls: Collection[str], *, bridge: str = BRIDGE) -> Iterator[Mapping[str, str]]:
-    """For each URL of a server on this machine, the one for containers. There is none without a bridge."""
+    """The address for containers of each URL on this machine; none if there is no bridge."""
     found = dict[str, str]()
     with ExitStack() as servers:
         for url in urls:

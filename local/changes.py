@@ -1,4 +1,4 @@
-"""While a stack runs, what is saved under functions/ or shared/ is built and published, in a second."""
+"""Builds and publishes what is saved under functions/ or shared/ while a stack runs, in a second."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from local.stack import Stack
 
 SHARED = "shared"
 _AT_START = ("template.yaml", "monitoring.yaml", "layers")
-"""What only a new start deploys."""
+"""Deployed only by a new start."""
 
 
 def contents(project: Path) -> dict[str, str]:
@@ -81,7 +81,7 @@ def deploy(stack: Stack, changed: Collection[str], project: Path) -> list[str]:
 
 
 def _built(logical_id: str, source: Path, project: Path) -> bytes:
-    """The zip that `sam build` and `sam deploy` would make of it."""
+    """The zip that `sam build` and `sam deploy` would make of this folder."""
     with TemporaryDirectory() as folder:
         artifacts = Path(folder) / "artifacts"
         build = project / "layers/build/build.py"

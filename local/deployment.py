@@ -15,16 +15,10 @@ import yaml
 from local.aws_account import forget_aws_account
 from local.emulator import CREDENTIALS, Emulator
 from local.processes import StartupError, running, tail
-from local.work_dir import one_at_a_time
+from local.work_dir import sole_user_of
 
 STACK_NAME = "onecharge-local"
 ARTIFACTS_BUCKET = "onecharge-local-artifacts"
-_WHAT_TO_DO = {
-    "No space left on device": "free some space, and run this again",
-    # layers/build/build.py says this.
-    "pip failed": "it needs the package index; run this again when it is reachable",
-}
-"""For a sentence in the log of a failed `sam build`, what to do."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,7 @@ class Sam:
             StartupError: `sam build` failed.
         """
         shared = self.project / ".local" / "sam"
-        with one_at_a_time(shared):
+        with sole_user_of(shared, waits=True):
             content = digest(self.project, "template.yaml", "monitoring.yaml", "functions", "shared", "layers")
             built = shared / "built"
             if not built.exists() or built.read_text() != content:
@@ -115,10 +109,7 @@ class Sam:
         with running(words, cwd=cwd, env=environment, log=log) as sam:
             code = sam.wait()
         if code:
-            advice = next(
-                (f": {do}" for sentence, do in _WHAT_TO_DO.items() if sentence in log.read_text(errors="replace")), ""
-            )
-            raise StartupError(f"{tail(log)}\n`sam {command}` failed, as its log above says ({log}){advice}")
+            raise StartupError(f"{tail(log)}\n`sam {command}` failed, as its log above says ({log})")
 
 
 def digest(project: Path, *names: str) -> str:

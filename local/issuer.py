@@ -49,7 +49,7 @@ a {{ display: block; padding: .75rem 1rem; color: inherit; border: 1px solid #88
 
 @dataclass(frozen=True)
 class Issuer:
-    """Where it is, whom its tokens are for, and the private key that signs them."""
+    """Its address, the audience of its tokens, and the private key that signs them."""
 
     url: str
     audience: str
@@ -91,17 +91,9 @@ def running_issuer(work_dir: Path) -> Iterator[Issuer]:
     )
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         issuer = Issuer(f"http://127.0.0.1:{server.server_port}", AUDIENCE, key_file)
-        jwk = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
-        documents = {
-            "/.well-known/openid-configuration": {
-                "issuer": issuer.url,
-                "jwks_uri": f"{issuer.url}/jwks.json",
-                "authorization_endpoint": issuer.authorize_url,
-                "token_endpoint": issuer.token_url,
-            },
-            "/jwks.json": {"keys": [{**jwk, "kid": issuer.key_id, "use": "sig", "alg": "RS256"}]},
-        }
-        server.RequestHandlerClass = partial(_Handler, documents, _SignIn(issuer))
+        public = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
+        jwk = {**public, "kid": issuer.key_id, "use": "sig", "alg": "RS256"}
+        server.RequestHandlerClass = partial(_Handler, issuer, jwk, {})
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield issuer
@@ -110,53 +102,20 @@ def running_issuer(work_dir: Path) -> Iterator[Issuer]:
             key_file.unlink(missing_ok=True)
 
 
-class _SignIn:
-    """The authorization endpoint and the token endpoint, for the one client and its pages on this machine."""
-
-    def __init__(self, issuer: Issuer) -> None:
-        self._issuer = issuer
-        self._codes: dict[str, tuple[str, str, str]] = {}
-
-    def page(self, query: Mapping[str, str]) -> str:
-        """Choose who signs in. Raises ValueError if the request is not one of a page on this machine."""
-        redirect_uri, challenge = query.get("redirect_uri", ""), query.get("code_challenge", "")
-        # No sign that browsers read in another way than Python does, such as a backslash.
-        is_here = (
-            re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w./-]*", redirect_uri) and query.get("client_id") == CLIENT_ID
-        )
-        if not is_here or not challenge or query.get("code_challenge_method") != "S256":
-            raise ValueError("only a page on 127.0.0.1 signs in here, with PKCE")
-        links = []
-        for person in PEOPLE:
-            code = secrets.token_urlsafe(24)
-            self._codes[code] = (person, redirect_uri, challenge)
-            target = f"{redirect_uri}?{urlencode({'code': code, 'state': query.get('state', '')})}"
-            links.append(f'<p><a href="{escape(target)}">{person}</a></p>')
-        return _PAGE.format(links="".join(links))
-
-    def token(self, form: Mapping[str, str]) -> dict[str, Any]:
-        """Exchange a code, once. Raises ValueError."""
-        person, redirect_uri, challenge = self._codes.pop(form.get("code", ""), ("", "", ""))
-        digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
-        verified = base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == challenge
-        if not person or not verified or redirect_uri != form.get("redirect_uri"):
-            raise ValueError("invalid_grant")
-        token = self._issuer.token(person, PEOPLE[person])
-        return {"access_token": token, "token_type": "Bearer", "expires_in": LIFETIME_SECONDS}
-
-
 class _Handler(BaseHTTPRequestHandler):
-    """OpenID Connect Discovery 1.0, a JSON Web Key Set (RFC 7517), and the sign-in of a page."""
+    """OpenID Connect Discovery 1.0, a JSON Web Key Set (RFC 7517), and the sign-in of pages on this machine."""
 
-    def __init__(self, documents: Mapping[str, Any], sign_in: _SignIn, *args: Any) -> None:
-        self._documents, self._sign_in = documents, sign_in
+    def __init__(
+        self, issuer: Issuer, jwk: Mapping[str, Any], codes: dict[str, tuple[str, str, str]], *args: Any
+    ) -> None:
+        self._issuer, self._jwk, self._codes = issuer, jwk, codes
         super().__init__(*args)
 
     def parse_request(self) -> bool:
         """Refuse any other Host: by DNS rebinding, a page of another site would read the codes of all three people."""
         if not super().parse_request():
             return False
-        port = urlsplit(self._documents["/.well-known/openid-configuration"]["issuer"]).port
+        port = urlsplit(self._issuer.url).port
         if self.headers.get("Host") in (f"127.0.0.1:{port}", f"localhost:{port}"):
             return True
         self.send_error(403, "Another Host")
@@ -164,33 +123,60 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
-        if url.path != "/authorize":
-            document = self._documents.get(url.path)
-            return self._send(200 if document else 404, "application/json", json.dumps(document))
-        try:
-            return self._send(200, "text/html", self._sign_in.page(dict(parse_qsl(url.query))))
-        except ValueError as wrong:
-            return self._send(400, "text/plain", str(wrong))
+        match url.path:
+            case "/authorize":
+                self._authorize(dict(parse_qsl(url.query)))
+            case "/jwks.json":
+                self._send(200, {"keys": [self._jwk]})
+            case "/.well-known/openid-configuration":
+                endpoints = {
+                    "jwks_uri": f"{self._issuer.url}/jwks.json",
+                    "authorization_endpoint": self._issuer.authorize_url,
+                    "token_endpoint": self._issuer.token_url,
+                }
+                self._send(200, {"issuer": self._issuer.url, **endpoints})
+            case _:
+                self._send(404, {})
+
+    def _authorize(self, query: Mapping[str, str]) -> None:
+        """The page on which one of the people is chosen, if a page on this machine asks."""
+        redirect_uri, challenge = query.get("redirect_uri", ""), query.get("code_challenge", "")
+        # No sign that browsers read in another way than Python does, such as a backslash.
+        is_here = re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w./-]*", redirect_uri)
+        is_client = query.get("client_id") == CLIENT_ID
+        if not (is_here and is_client and challenge and query.get("code_challenge_method") == "S256"):
+            return self._send(400, {"error": "only a page on 127.0.0.1 signs in here, with PKCE"})
+        links = ""
+        for person in PEOPLE:
+            code = secrets.token_urlsafe(24)
+            self._codes[code] = (person, redirect_uri, challenge)
+            target = f"{redirect_uri}?{urlencode({'code': code, 'state': query.get('state', '')})}"
+            links += f'<p><a href="{escape(target)}">{person}</a></p>'
+        return self._send(200, _PAGE.format(links=links))
 
     def do_POST(self) -> None:
+        """Exchange a code, once."""
         form = dict(parse_qsl(self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()))
-        try:
-            answer, status = self._sign_in.token(form), 200
-        except ValueError as wrong:
-            answer, status = {"error": str(wrong)}, 400
-        self._send(status, "application/json", json.dumps(answer))
+        person, redirect_uri, challenge = self._codes.pop(form.get("code", ""), ("", "", ""))
+        digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
+        verified = base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == challenge
+        if not person or not verified or redirect_uri != form.get("redirect_uri"):
+            return self._send(400, {"error": "invalid_grant"})
+        token = self._issuer.token(person, PEOPLE[person])
+        return self._send(200, {"access_token": token, "token_type": "Bearer", "expires_in": LIFETIME_SECONDS})
 
-    def _send(self, status: int, content_type: str, body: str) -> None:
+    def _send(self, status: int, content: Mapping[str, Any] | str) -> None:
+        body = (content if isinstance(content, str) else json.dumps(content)).encode()
         self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body.encode())))
+        self.send_header("Content-Type", "text/html" if isinstance(content, str) else "application/json")
+        self.send_header("Content-Length", str(len(body)))
         self.send_header("Content-Security-Policy", "frame-ancestors 'none'")
         if self.command == "POST":
             # Any page may exchange a code: it needs the verifier, which only the page that began has. None may read the
             # codes of all three people.
             self.send_header("Access-Control-Allow-Origin", "*")
         self.end_headers()
-        self.wfile.write(body.encode())
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         pass

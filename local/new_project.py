@@ -4,6 +4,7 @@ It needs nothing but Python, so that it works in a fresh clone.
 """
 
 import argparse
+import hashlib
 import re
 import shutil
 import subprocess
@@ -12,13 +13,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from local.project_files import PROJECT, files_of_the_project
-from local.wheels import vendor
+from local.wheels import build_all
 
-NAME = "onecharge"
 COPIED = """
     LICENSE NOTICE Makefile .ci/* .github/workflows/check.yml .gitignore .python-version pyproject.toml samconfig.toml
     template.yaml monitoring.yaml conftest.py functions/* shared/* events/* layers/* ops/* web/*
-    docs/protocol.md docs/runbook.md docs/guides/deploy.md docs/guides/extend.md docs/guides/api.md
+    docs/protocol.md docs/runbook.md docs/guides/*
     tests/support/harness.py tests/support/aws_in_process.py tests/support/stacks.py
     tests/support/deployed_shop.py tests/support/orders_api.py tests/support/fixed_prices.py tests/support/openapi.py
     tests/shop/builders.py tests/shop/dynamodb.py tests/e2e/test_orders.py tests/e2e/conftest.py
@@ -30,7 +30,7 @@ COPIED = """
 """.split()
 NOT_COPIED = """
     layers/requirements/bench* layers/requirements/stripe-types/* layers/requirements/browser/*
-    layers/requirements/checks* layers/requirements/sbom*
+    layers/requirements/checks* layers/requirements/sbom* docs/guides/see-it-break.md
 """.split()
 """Only a reference needs them. Of its tests a copy has those of what its owner changes: the decisions, the API, an
 order's path, the template."""
@@ -54,32 +54,16 @@ def refusal(folder: Path, name: str) -> str:
 
 
 def in_the_copy(path: str, text: str, name: str) -> str:
-    """Returns a file's text as the copy has it: customers see its name, and CI runs no demo."""
-    text = text.replace(f'stack_name = "{NAME}"', f'stack_name = "{name}"')
-    text = text.replace('SHOP = "Onecharge"', f'SHOP = "{name.replace("-", " ").capitalize()}"')
-    # It has fewer tests: those of what its owner changes.
-    text = text.replace("fail_under = 95\n", "") if path == "pyproject.toml" else text
-    return text.replace("make demo\n", "") if path == ".ci/run" else text
-
-
-def without_what_is_gone(path: str, markdown: str, folder: Path) -> str:
-    """Returns the document without paragraphs, rows and list items that link to a file, or name a `make` command, which
-    the copy does not have.
-    """
-    targets = set(re.findall(r"(?m)^([a-z][a-z0-9-]*):", (folder / "Makefile").read_text()))
-
-    def is_gone(link: str) -> bool:
-        target = link.partition("#")[0]
-        return "://" not in link and not ((folder / path).parent / target).exists()
-
-    def names_it(text: str) -> bool:
-        links, commands = re.findall(r"\]\((.+?)\)", text), re.findall(r"`make ([a-z0-9-]+)", text)
-        return any(map(is_gone, links)) or not targets.issuperset(commands)
-
-    paragraphs = re.split(r"(\n\n+|\n(?=\||- |\d+\. ))", markdown)
-    # Each is followed by what separates it from the next one.
-    pairs = zip(paragraphs[::2], [*paragraphs[1::2], ""], strict=True)
-    return "".join(text + separator for text, separator in pairs if not names_it(text))
+    """Returns a file's text as the copy has it: the stacks and the page have its name, and CI runs no demo."""
+    match path:
+        case "samconfig.toml":
+            return text.replace('stack_name = "shop', f'stack_name = "{name}')
+        case "web/words.js":
+            return text.replace('SHOP = "Onecharge"', f'SHOP = "{name.replace("-", " ").capitalize()}"')
+        case ".ci/run":
+            return text.replace("make demo\n", "")
+        case _:
+            return text
 
 
 def make_project(folder: Path, name: str) -> None:
@@ -90,12 +74,10 @@ def make_project(folder: Path, name: str) -> None:
         shutil.copy(PROJECT / path, target)
         if b"\0" not in (content := target.read_bytes()):
             target.write_text(in_the_copy(path, content.decode(), name))
-    vendor(folder / "vendor")
-    # In a path, it is the Python package.
-    (folder / "README.md").write_text(re.sub(rf"(?<!/){NAME}", name, README.read_text()))
-    for document in folder.rglob("*.md"):
-        path = document.relative_to(folder).as_posix()
-        document.write_text(without_what_is_gone(path, document.read_text(), folder))
+    (folder / "README.md").write_text(README.read_text().replace("NAME", name))
+    wheels = build_all(folder / "vendor")
+    pins = [f"./vendor/{each.name} --hash=sha256:{hashlib.sha256(each.read_bytes()).hexdigest()}" for each in wheels]
+    (folder / "vendor/requirements.txt").write_text("\n".join(pins) + "\n")
 
 
 def commit(folder: Path) -> str:

@@ -1,8 +1,7 @@
 """Watches a running stack: messages that wait, log lines of functions, and each order event, in a queue of its own."""
 
-import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from local.stack import Stack
@@ -32,7 +31,7 @@ def drain(stack: Stack, queue_url: str) -> list[dict[str, Any]]:
         messages += batch
 
 
-def wait_until_idle(stack: Stack, *, timeout_seconds: float) -> None:
+def wait_until_idle(stack: Stack, *, timeout_seconds: float, meanwhile: Callable[[], object] = lambda: None) -> None:
     """Return when all queues have been empty for a while; raises NotIdle if that takes too long.
 
     Several polls in a row, since an event may be between a table's stream and its queue.
@@ -45,6 +44,7 @@ def wait_until_idle(stack: Stack, *, timeout_seconds: float) -> None:
         idle_polls = idle_polls + 1 if waiting == 0 else 0
         if time.monotonic() > deadline:
             raise NotIdle(f"{waiting} messages are still in the queues after {timeout_seconds:.0f} s")
+        meanwhile()
         time.sleep(0.5)
 
 
@@ -63,21 +63,3 @@ def log_events(logs: Any, group: str, *, since_ms: int = 0) -> Iterator[dict[str
         yield from events[known:]
         since_ms = events[-1]["timestamp"]
         known = sum(event["timestamp"] == since_ms for event in events)
-
-
-def open_tap(stack: Stack, name: str) -> str:
-    """Create a queue that the topic of order events sends each of them to; returns its URL."""
-    sqs, sns, topic = stack.aws.client("sqs"), stack.aws.client("sns"), stack.order_events_topic_arn
-    url: str = sqs.create_queue(QueueName=name)["QueueUrl"]
-    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    allowed = {
-        "Effect": "Allow",
-        "Principal": {"Service": "sns.amazonaws.com"},
-        "Action": "sqs:SendMessage",
-        "Resource": arn,
-        "Condition": {"ArnEquals": {"aws:SourceArn": topic}},
-    }
-    policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
-    sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
-    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn, Attributes={"RawMessageDelivery": "true"})
-    return url

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-WEB = Path(__file__).resolve().parent.parent / "web"
-PRICES = WEB.parent / "functions/orders_api/prices.json"
+from local.project_files import PROJECT
+
+WEB = PROJECT / "web"
+PRICES = PROJECT / "functions/orders_api/prices.json"
 
 
 def headers_for(config: Mapping[str, str]) -> dict[str, str]:

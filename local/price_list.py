@@ -1,4 +1,4 @@
-"""What is ordered on this machine: the first thing on the price list that Stripe can charge for one piece of."""
+"""The first item of the price list of which Stripe can charge one piece: tests and demo order it."""
 
 import json
 from functools import cache

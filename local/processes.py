@@ -13,9 +13,8 @@ from pathlib import Path
 _STOP_SECONDS = 10
 
 PORTS = range(15_000, 32_768)
-"""Of our servers: below those that Linux gives to connections and to whoever asks for any port (ip(7),
-`ip_local_port_range`). Until a server listens, one of those may be taken, even by the connection that asks whether the
-server is there."""
+"""Ports for our servers, below the range from which Linux takes ports for connections (ip(7), `ip_local_port_range`):
+until a server listens, a connection could take its port."""
 
 _END_SESSION_AFTER_US = "read -r _; kill -TERM -$0; sleep 3; kill -KILL -$0"
 """For `sh`: waits until we are gone, which closes its standard input; then ends the session whose leader is $0."""
@@ -59,7 +58,7 @@ def tail(log: Path, lines: int = 25) -> str:
 def running(
     command: Sequence[str], *, env: Mapping[str, str], log: Path | None, cwd: Path
 ) -> Iterator["subprocess.Popen[str]"]:
-    """Run a program for as long as the block lasts, and end it and its children with it, even if we are killed.
+    """Run a program for as long as the block lasts, then end it and its children, even if we are killed.
 
     It has a session of its own, so that Ctrl-C in the terminal reaches only us, who then end it in order.
 
@@ -82,8 +81,8 @@ def running(
         except (FileNotFoundError, PermissionError):
             raise StartupError(f"{command[0]} does not run here: run `make install`") from None
         parts.callback(_end, process)
-        # The kernel closes our end of the watcher's pipe, whatever we die of. (PR_SET_PDEATHSIG would reach the leader
-        # only: pip went on after the `sam build` that had started it.)
+        # The kernel closes our end of the watcher's pipe, however we die. PR_SET_PDEATHSIG would reach only the leader:
+        # pip would outlive the `sam build` that started it.
         watch = ["sh", "-c", _END_SESSION_AFTER_US, str(process.pid)]
         nowhere = subprocess.DEVNULL
         watcher = subprocess.Popen(watch, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True)

@@ -29,9 +29,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "refund_succeeded": {"batchItemFailures": [{"itemIdentifier": "00000000-0000-4000-8000-5cbbdad1513f"}]},
     },
 }
-"""For each function and sample: the HTTP status, or what the handler returns. In the order in which one depends on the
-other."""
-
+"""The HTTP status of each sample, or the return value of the handler. Later ones may depend on earlier ones."""
 
 _SAMPLED_TABLES = {
     "ORDERS_TABLE": "orders",
@@ -64,7 +62,7 @@ def deployed_environment(functions: list[dict[str, Any]], logical_id: str) -> di
 
 @contextmanager
 def open_to_sam_local(stack: Stack, work_dir: Path) -> Iterator[None]:
-    """While the block lasts, `sam local invoke` finds the stack: by its addresses for containers, in env.json."""
+    """Write env.json, by which `sam local invoke` reaches the stack from a container, until the block ends."""
     functions = stack.aws.client("lambda").list_functions()["Functions"]
     environment = {
         logical_id_of(function): deployed_environment(functions, logical_id_of(function)) for function in SAMPLES

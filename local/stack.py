@@ -36,9 +36,7 @@ class Stack:
     payments_dlq_url: str
     order_events_topic_arn: str
     refunds_queue_url: str
-    refunds_dlq_url: str
     order_updates_queue_url: str
-    order_updates_dlq_url: str
     orders_table: str
     charges_table: str
     reconcile_function: str
@@ -73,9 +71,7 @@ _LOGICAL_IDS = {
     "payments_dlq_url": "PaymentsDlq",
     "order_events_topic_arn": "OrderEventsTopic",
     "refunds_queue_url": "RefundsQueue",
-    "refunds_dlq_url": "RefundsDlq",
     "order_updates_queue_url": "OrderUpdatesQueue",
-    "order_updates_dlq_url": "OrderUpdatesDlq",
     "orders_table": "OrdersTable",
     "charges_table": "PaymentsTable",
     "stripe_secret_id": "StripeSecret",
@@ -95,7 +91,7 @@ def resources_of(cloudformation: Any, stack_name: str) -> dict[str, str]:
 
 @contextmanager
 def published(stack: Stack, path: Path) -> Iterator[None]:
-    """The stack's addresses in a file, which is there only while the stack is: `ops` and `local.token` read it."""
+    """Write the stack's addresses to a file for `ops` and `local.token`; the file is removed with the stack."""
     unfinished = path.with_suffix(".tmp")
     unfinished.write_text(stack.as_json())
     unfinished.rename(path)
@@ -117,19 +113,19 @@ def running_stack(
     console_url: str = "",
     on_progress: Callable[[str], object] = lambda _: None,
 ) -> Iterator[Stack]:
-    """The stack of a copy of the project, for as long as the block lasts.
+    """Deploy the project to an emulator; the stack lives as long as the block.
 
     Args:
         work_dir: takes the build, the logs and all that is temporary.
-        stripe: a Stripe that is there already; without one, a stand-in is started.
+        stripe: an existing Stripe; without one, a stand-in is started.
         messaging: standard or fifo, as the template's parameter.
         webhooks_by_themselves: whether the stand-in delivers each event as it happens; else a test delivers them.
-        page_port: of the customer's page; 0 takes any.
-        console_url: where a console of the stack is going to be, if it gets one: the page links to it.
-        on_progress: is called with what happens next, since the build takes a while.
+        page_port: the port of the customer's page; 0 takes any.
+        console_url: the address of the console that will be served, if any; the page links to it.
+        on_progress: called with the next step, since the build takes a while.
 
     Raises:
-        StartupError: a part did not come up; says which and why.
+        StartupError: a part did not start; the message says which, and why.
     """
     work_dir.mkdir(parents=True, exist_ok=True)
     forget_aws_account(os.environ)

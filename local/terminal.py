@@ -1,7 +1,4 @@
-"""What the programs of this folder share: they stop on signals, and what stops them is one line that says what to do.
-
-Nothing is left behind, and the next run works.
-"""
+"""Runs a program in a terminal: signals stop it in order, and an error is one line that says what to do."""
 
 import errno
 import io

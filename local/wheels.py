@@ -15,7 +15,7 @@ from pathlib import Path
 from local.project_files import PROJECT, files_of_the_project
 
 NOT_SHIPPED = """
-    local/demo* local/new_* local/wheels.py local/pyproject.toml
+    local/new_* local/wheels.py local/pyproject.toml
     stripe_standin/tests/* stripe_standin/pyproject.toml
 """.split()
 
@@ -56,13 +56,11 @@ def _digest(content: bytes) -> str:
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
 
 
-def vendor(folder: Path) -> None:
-    """Writes both wheels and the requirements that pin them, as paths from the project's folder."""
+def build_all(folder: Path) -> list[Path]:
+    """Builds both wheels in the folder; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    wheels = [build(package, folder) for package in ("local", "stripe_standin")]
-    pins = [f"./vendor/{each.name} --hash=sha256:{hashlib.sha256(each.read_bytes()).hexdigest()}" for each in wheels]
-    (folder / "requirements.txt").write_text("\n".join(pins) + "\n")
+    return [build(package, folder) for package in ("local", "stripe_standin")]
 
 
 if __name__ == "__main__":
-    vendor(Path(sys.argv[1]))
+    print(*build_all(Path(sys.argv[1])), sep="\n")

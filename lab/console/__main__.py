@@ -1,8 +1,4 @@
-"""`make local`.
-
-python -m lab.console [--port PORT]     as python -m local, with the console and the usual workers
-python -m lab.console demo --keep       as python -m local.demo, with the console
-"""
+"""`make local`: python -m lab.console [--port PORT], as python -m local, with the console and the usual workers."""
 
 import sys
 from pathlib import Path

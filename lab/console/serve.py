@@ -15,7 +15,6 @@ from lab.console.reading import Reader
 from lab.console.web import create_app
 from lab.usual import deploy_usual_workers
 from local import __main__ as local
-from local import demo
 from local.given_stripe import GivenStripe
 from local.processes import StartupError
 from local.stack import Stack
@@ -26,8 +25,6 @@ _LISTED_SECONDS = 3600
 
 
 def main(arguments: list[str]) -> int:
-    if arguments[:1] == ["demo"]:
-        return demo.main(arguments[1:], serving_console)
     return local.main(arguments, serving_console_and_usual_workers)
 
 

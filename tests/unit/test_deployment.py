@@ -1,4 +1,4 @@
-"""All local runs of a project share one build, one at a time; a build that fails says what it needs."""
+"""All local runs of a project share one build, one at a time."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ mkdir "$build" busy || exit 1
 echo built >"$build/template.yaml"; echo x >>deps; echo "$cache" >"$build/cache"
 rmdir busy
 """
-_FAILS = "#!/bin/sh\necho 'Build Failed'\necho '{}'\nexit 1\n"
+_FAILS = "#!/bin/sh\necho 'pip failed'\nexit 1\n"
 
 
 @pytest.fixture
@@ -35,14 +35,14 @@ def build(project: Path, script: str = _SAM, work_dir: str = ".local") -> Path:
 
 def test_all_runs_share_the_build_and_each_has_a_copy(project: Path) -> None:
     """Each build throws away the dependencies of all builds but its own. What has not changed is not built again,
-    unless the last build has failed; a later one leaves the copies alone."""
+    unless the last build has failed, which shows its log; a later one leaves the copies alone."""
     builds = project / ".local/sam/deps"
     first, second = build(project), build(project, work_dir=".local/demo")
     assert (first.read_text(), second.read_text(), builds.read_text()) == ("built\n", "built\n", "x\n")
     template = project / "template.yaml"
     for then in (template.unlink, template.touch):  # What the last good build was made of, and the same again.
         template.touch()
-        with pytest.raises(StartupError):
+        with pytest.raises(StartupError, match="pip failed\\n`sam build` failed, as its log above says"):
             build(project, _FAILS)
         then()
         build(project)
@@ -61,24 +61,6 @@ def test_a_changed_builder_builds_anew(project: Path) -> None:
         (project / "layers/build/build.py").write_text(rules)
         caches.append((build(project).parent / "cache").read_text())
     assert caches[0] != caches[1] == caches[2]
-
-
-@pytest.mark.parametrize(
-    ("sentence", "advice"),
-    [
-        ("pip failed (exit status 1); it says why above", ": it needs the package index; run "),
-        ("Error: [Errno 28] No space left on device", ": free some space"),
-        ("Error: Template file not found", "sam-build.log)"),
-    ],
-)
-def test_a_build_that_fails_says_what_to_do(project: Path, sentence: str, advice: str) -> None:
-    """In the last line; the log's own lines are above it."""
-    with pytest.raises(StartupError) as failed:
-        build(project, _FAILS.format(sentence))
-    *log, last_line = str(failed.value).splitlines()
-    assert sentence in log
-    assert last_line.startswith("`sam build` failed, as its log above says")
-    assert advice in last_line
 
 
 def test_the_emulator_gets_the_template_with_the_given_values_as_defaults(tmp_path: Path) -> None:

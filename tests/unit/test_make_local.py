@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from local import changes
+from local.__main__ import ports_from
 from local.changes import contents, deploy_what_changes
-from local.kept import ports_from
 from local.processes import StartupError, free_port, free_ports
 from local.terminal import Stopped
 
