@@ -7,8 +7,6 @@ import { accessToken, customerId, finishSignIn, signIn, signOut } from "./sessio
 import { button, el, money, on, show, when } from "./view.js";
 import * as words from "./words.js";
 
-const QUANTITIES = [...Array(21).keys()]; // Of one product, for customers. The API takes 10,000.
-
 let config;
 let shown = 0; // Grows with each screen: what belongs to an earlier one stops.
 
@@ -132,8 +130,9 @@ function billOf(items, amount, currency) {
   return [el("ul", { class: "lines" }, ...lines), el("p", { class: "total" }, words.total(money(amount, currency)))];
 }
 
+/** 0 to 20 of a product, for customers. The API takes 10,000. */
 function quantityField(sku, changed) {
-  const options = QUANTITIES.map((count) => el("option", { value: count }, String(count)));
+  const options = [...Array(21).keys()].map((count) => el("option", { value: count }, String(count)));
   const field = el("select", { id: `quantity-${sku}` }, ...options);
   return on(field, "change", () => changed(Number(field.value)));
 }

@@ -17,8 +17,7 @@ let loading;
 export function loadStripe({ stripe_js, publishable_key }) {
   loading ??= new Promise((done, fail) => {
     const script = Object.assign(document.createElement("script"), { src: stripe_js, onload: done });
-    const host = new URL(stripe_js).host;
-    script.onerror = () => fail(new Error(words.noStripe(host)));
+    script.onerror = () => fail(new Error(words.noStripe(stripe_js)));
     document.head.append(script);
   }).then(() => window["Stripe"](publishable_key, { locale: words.LANGUAGE }));
   loading.catch(() => (loading = undefined)); // The next call tries again.

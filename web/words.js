@@ -85,4 +85,4 @@ export const BUSY = "The shop is busy.";
 export const refusedWith = (status) => `The shop answered ${status}. Its address in config.json may be wrong.`;
 export const tryAgain = (what) => `${what} Nothing is lost: try again.`;
 export const tryingAgain = (what) => `${what} Your order is safe. Trying again …`;
-export const noStripe = (host) => `Stripe's card form could not be loaded. Allow ${host}, and try again.`;
+export const noStripe = (url) => `Stripe's card form could not be loaded. Allow ${url}, and try again.`;
