@@ -371,6 +371,7 @@ def test_what_goes_wrong_is_said_in_plain_words(customer: Customer, new_charges:
     page.evaluate(FULL)
     customer.press(PAY)
     customer.reads("cannot remember your order")
+    page.reload()
     issuer = customer.stack.issuer
     expired = issuer.signed({**issuer.claims("alice"), "exp": 1_000_000_000})
     page.evaluate("(token) => sessionStorage.setItem('shop:token', token)", expired)
