@@ -34,7 +34,7 @@ export async function once(config, method, path, { key = "", body = null } = {})
   if ([408, 429].includes(response.status) || response.status >= 500) throw new NoAnswer(words.BUSY);
   if (!response.ok) throw new Refused(response.status, await response.json().catch(() => ({})));
   return response.json().catch(() => {
-    throw new NoAnswer(words.CUT_OFF);
+    throw new NoAnswer(words.UNREACHABLE);
   });
 }
 

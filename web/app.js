@@ -1,53 +1,32 @@
 // The shop's page: what is shown, and what a click does. The address (#/orders/ord_…) says which screen.
 
 import { NoAnswer, Refused, once, request, seconds } from "./api.js";
-import { CardRefused, authenticate, loadStripe, mountCard } from "./card.js";
+import { askBank, loadStripe, mountCard } from "./card.js";
 import { basketOf, forget, isOpen, openOrder, putInBasket, remember, sendOnce } from "./remembered.js";
 import { accessToken, customerId, finishSignIn, signIn, signOut } from "./session.js";
 import { button, el, money, on, show, when } from "./view.js";
 import * as words from "./words.js";
 
-const ADDRESS = /^https?:\/\/[^/]+(\/.*[^/])?$/;
-const ADDRESSES = { api: ADDRESS, stripe_js: ADDRESS, authorize_url: ADDRESS, token_url: ADDRESS };
-const CONFIG = { ...ADDRESSES, currency: /^[A-Z]{3}$/, publishable_key: /^pk_/, client_id: /./, scope: /./ };
-const QUANTITIES = [...Array(21).keys()]; // Of one product, for customers. The API takes 10,000.
-
 let config;
 let shown = 0; // Grows with each screen: what belongs to an earlier one stops.
 
-start();
+start().catch(failed);
 
 async function start() {
   document.documentElement.lang = words.LANGUAGE;
   document.getElementById("brand").textContent = words.SHOP;
-  document.getElementById("nav").ariaLabel = words.NAVIGATION;
   addEventListener("failed", (event) => failed(/** @type {CustomEvent} */ (event).detail));
   on(window, "hashchange", () => route());
   // The browser may bring back a page that was left, with its card form, after another customer has signed in.
   on(window, "pageshow", ({ persisted }) => persisted && location.reload());
-  try {
-    // Without locks and storage the page could place an order twice, so it places none.
-    const isCurrent = navigator.locks && AbortSignal.timeout && [].toReversed;
-    if (!isCurrent) throw new Error(words.OLD_BROWSER);
-    if (!navigator.cookieEnabled) throw new Error(words.NO_STORAGE);
-    config = await configuration();
-    // On every screen: Stripe sees fraud by how a customer comes to pay (Stripe documentation, "Including Stripe.js").
-    loadStripe(config).catch(() => null);
-    const said = await finishSignIn(config).catch((error) => error.message);
-    await route({ said });
-  } catch (error) {
-    failed(error);
-  }
+  config = await fileBeside("config.json");
+  if (!config) throw new Error(words.NO_CONFIGURATION);
+  // On every screen: Stripe sees fraud by how a customer comes to pay (Stripe documentation, "Including Stripe.js").
+  loadStripe(config).catch(() => null);
+  const said = await finishSignIn(config).catch((error) => error.message);
+  await route({ said });
 }
 
-async function configuration() {
-  const read = await fileBeside("config.json");
-  const wrong = Object.keys(CONFIG).filter((name) => !CONFIG[name].test(read?.[name] ?? ""));
-  if (wrong.length) throw new Error(words.badConfiguration(wrong.join(", ")));
-  return read;
-}
-
-/** What is in a JSON file beside this page; null without it. */
 async function fileBeside(name) {
   const answer = await fetch(name).catch(() => null);
   return answer?.ok ? answer.json().catch(() => null) : null;
@@ -79,15 +58,13 @@ function leave() {
 
 /** What is sold, at the prices of a file beside this page: the API shows its own to customers alone. */
 async function welcomeScreen(screen) {
-  const { currency } = config;
-  const prices = await fileBeside("prices.json");
-  const offered = prices ? Object.keys(prices).filter((sku) => prices[sku][currency]) : words.SKUS;
+  const prices = Object.entries((await fileBeside("prices.json")) ?? {});
+  const offered = prices.map(([sku, { [config.currency]: price }]) => (price ? productCard(sku, price) : ""));
   if (screen !== shown) return;
   show(words.SLOGAN,
     el("p", {}, words.INTRODUCTION),
     button(words.SIGN_IN, () => signIn(config)),
-    el("ul", { class: "products" }, ...offered.map((sku) => productCard(sku, prices?.[sku][currency]))),
-    testCards());
+    el("ul", { class: "products" }, ...offered));
 }
 
 function productCard(sku, unitAmount, field = null) {
@@ -95,7 +72,7 @@ function productCard(sku, unitAmount, field = null) {
   return el("li", {}, el("img", { src: picture, alt: "" }), el("div", {},
     field ? el("label", { class: "name", for: field.id }, name) : el("span", { class: "name" }, name),
     el("p", { class: "small" }, about),
-    unitAmount ? el("p", { class: "price" }, money(unitAmount, config.currency)) : "",
+    el("p", { class: "price" }, money(unitAmount, config.currency)),
     field ?? ""));
 }
 
@@ -103,8 +80,7 @@ function productCard(sku, unitAmount, field = null) {
 function testCards() {
   if (!config.publishable_key.startsWith("pk_test_")) return "";
   const { title, note, cards } = words.TEST_CARDS;
-  const rows = Object.entries(cards).map(([number, does]) => el("li", {}, el("code", {}, number), ` ${does}`));
-  const list = el("ul", {}, ...rows);
+  const list = el("ul", {}, ...cards.map((card) => el("li", {}, card)));
   return el("section", { id: "test-cards", class: "panel" }, el("h2", {}, title), el("p", {}, note), list);
 }
 
@@ -114,21 +90,19 @@ async function basketScreen(screen) {
   const { currency } = config;
   const { prices } = await request(config, "GET", "/prices");
   const offered = prices.filter((price) => price.currency === currency);
-  if (!offered.length) throw new Error(words.nothingSold(currency));
   const customer = customerId();
   const fields = offered.map(({ sku }) => quantityField(sku, async (quantity) => {
     putInBasket(customer, sku, quantity);
     await refresh();
   }));
   const cards = offered.map(({ sku, unit_amount }, at) => productCard(sku, unit_amount, fields[at]));
-  const total = el("p", { class: "total" });
   const askForCard = cardForm(currency);
-  let bought = el("ul", {});
+  const bill = el("div", {});
   let place = el("div", {});
   if (screen !== shown) return;
   show(words.SLOGAN, el("div", { class: "columns" },
     el("ul", { class: "products" }, ...cards),
-    el("div", {}, el("section", { class: "panel" }, el("h2", {}, words.BASKET), bought, total, place), testCards())));
+    el("div", {}, el("section", { class: "panel" }, el("h2", {}, words.BASKET), bill, place), testCards())));
   await refresh();
 
   async function refresh() {
@@ -138,32 +112,27 @@ async function basketScreen(screen) {
     const chosen = quantities.filter(({ quantity }) => quantity > 0);
     const items = chosen.map(({ sku, quantity }) => ({ sku, quantity }));
     const amount = chosen.reduce((sum, { quantity, unit_amount }) => sum + unit_amount * quantity, 0);
-    total.textContent = amount ? words.total(money(amount, currency)) : "";
-    bought = replaced(bought, linesOf(chosen, currency));
+    bill.replaceChildren(...(amount ? billOf(chosen, amount, currency) : []));
     // For this basket alone: what an earlier one still shows goes to a place that is gone.
-    place = replaced(place, el("div", {}));
+    const former = place;
+    place = el("div", {});
+    former.replaceWith(place);
     await payForm(place, items, amount, { askForCard, refresh });
   }
 }
 
-function replaced(old, next) {
-  old.replaceWith(next);
-  return next;
-}
-
-/** The lines of a basket or an order. */
-function linesOf(items, currency) {
+function billOf(items, amount, currency) {
   const lines = items.map(({ sku, quantity, unit_amount }) => {
     const { name, picture } = words.product(sku);
     return el("li", {}, el("img", { src: picture, alt: "" }), el("span", {}, words.line(quantity, name)),
       el("span", { class: "amount" }, money(unit_amount * quantity, currency)));
   });
-  return el("ul", { class: "lines" }, ...lines);
+  return [el("ul", { class: "lines" }, ...lines), el("p", { class: "total" }, words.total(money(amount, currency)))];
 }
 
-/** A product's quantity. */
+/** 0 to 20 of a product, for customers. The API takes 10,000. */
 function quantityField(sku, changed) {
-  const options = QUANTITIES.map((count) => el("option", { value: count }, String(count)));
+  const options = [...Array(21).keys()].map((count) => el("option", { value: count }, String(count)));
   const field = el("select", { id: `quantity-${sku}` }, ...options);
   return on(field, "change", () => changed(Number(field.value)));
 }
@@ -184,10 +153,7 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
       button(words.SAME_AGAIN, () => forget(order).then(refresh), "quiet"),
     );
   }
-  const label = words.pay(money(amount, currency));
-  const agreed = order.refused?.type === "amount-differs" && order.body.payment_method;
-  if (agreed) return place.append(button(label, () => send(order, () => agreed)));
-  await askForCard(place, amount, label, (paymentMethod) => send(order, paymentMethod));
+  await askForCard(place, amount, (paymentMethod) => send(order, paymentMethod));
 
   async function send(record, paymentMethod = null) {
     try {
@@ -203,7 +169,7 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
 
   /** Only what is still in the basket, and was seen at this amount, is ordered: another tab may have ordered it. */
   function check() {
-    if (openOrder(customer)) throw new Error(words.SETTLE_FIRST);
+    if (openOrder(customer)) throw new Error(words.OTHER_TAB);
     const basket = basketOf(customer);
     const isInBasket = items.every(({ sku, quantity }) => (basket.get(sku) ?? 0) >= quantity);
     if (!isInBasket || !place.isConnected) throw new Error(words.BASKET_CHANGED);
@@ -218,9 +184,8 @@ function post(record, path, body, paymentMethod, check) {
 
 /** The answer to a request got lost: only the same request again says what became of it. */
 function unanswered({ body }, send) {
-  const { items, amount, currency } = body;
-  const lines = items?.map(({ sku, quantity }) => words.line(quantity, words.product(sku).name)).join(", ");
-  const said = items ? words.lostOrder(lines, money(amount, currency)) : words.LOST_CARD;
+  const { amount, currency } = body;
+  const said = words.lost(amount && money(amount, currency));
   return el("section", { id: "unanswered" }, el("p", {}, said), button(words.SEND_AGAIN, send));
 }
 
@@ -230,23 +195,19 @@ function unanswered({ body }, send) {
  */
 function cardForm(currency) {
   const card = el("div", { id: "card" });
-  const wrong = el("p", { class: "wrong", role: "alert" });
   const submit = el("button", { type: "submit" });
-  const form = el("form", { id: "card-form" }, card, wrong, submit);
+  const form = el("form", { id: "card-form" }, card, submit);
   let mounted;
   let work;
-  on(form, "submit", async () => {
-    wrong.textContent = "";
-    await work().catch((error) => {
-      if (!(error instanceof CardRefused)) throw error;
-      wrong.textContent = error.message;
-    });
+  on(form, "submit", () => {
+    notice("");
+    return work();
   });
 
-  return async (place, amount, label, send) => {
+  return async (place, amount, send) => {
     const stripe = await loadStripe(config);
     if (!place.isConnected) return;
-    submit.textContent = label;
+    submit.textContent = words.pay(money(amount, currency));
     work = () => send(async () => {
       const paymentMethod = await mounted.paymentMethod();
       if (!place.isConnected) throw new Error(words.BASKET_CHANGED);
@@ -254,7 +215,7 @@ function cardForm(currency) {
     });
     if (mounted) return mounted.update(amount);
     place.after(form);
-    mounted = mountCard(stripe, card, { amount, currency }, (reason) => (wrong.textContent = reason));
+    mounted = mountCard(stripe, card, { amount, currency }, failed);
   };
 }
 
@@ -271,15 +232,12 @@ async function orderScreen(orderId, screen) {
       if ((order.customer_id ?? customerId()) !== customerId()) throw new Refused(404, { type: "not-found" });
       const isOver = !["PENDING", "REQUIRES_ACTION", "CANCELING"].includes(order.status);
       const state = JSON.stringify([order, confirmed.has(orderId)]);
-      if (state !== drawn) {
-        if (isOver || drawn !== undefined) notice("");
-        drawOrder(order);
-      }
+      if (state !== drawn) drawOrder(order);
       drawn = state;
       if (isOver) return;
-      if (order.status === "REQUIRES_ACTION" && !isAsked && !confirmed.has(orderId)) {
-        // Once it is drawn: Stripe may take seconds.
-        isAsked = await paymentOf(orderId, once).then(() => true, (error) => !(error instanceof NoAnswer));
+      if (order.status === "REQUIRES_ACTION" && !isAsked) {
+        isAsked = true; // Once it is drawn: Stripe may take seconds.
+        await paymentOf(orderId).catch(() => null);
         if (confirmed.has(orderId)) continue;
       }
     } catch (error) {
@@ -295,21 +253,21 @@ async function orderScreen(orderId, screen) {
 /** Orders whose payment the bank has confirmed: Stripe knows it before the order does. */
 const confirmed = new Set();
 
-/** The payment of a customer's own order, as Stripe has it now. */
-async function paymentOf(orderId, send = request) {
-  const payment = await send(config, "GET", `/orders/${encodeURIComponent(orderId)}/payment`);
+async function paymentOf(orderId) {
+  const payment = await request(config, "GET", `/orders/${encodeURIComponent(orderId)}/payment`);
   if (["processing", "succeeded"].includes(payment.stripe_status)) confirmed.add(orderId);
   return payment;
 }
 
 function drawOrder(order) {
   const { order_id, status, cancel_reason, amount, currency, amount_refunded } = order;
-  const actions = el("section", { id: "actions", class: status === "PAYMENT_DECLINED" ? "panel" : "" });
+  const isForCard = status === "PAYMENT_DECLINED";
+  const actions = el("section", { id: "actions", class: isForCard ? "panel" : "" });
   const cancel = () => request(config, "POST", `/orders/${order_id}/cancel`).then(() => route());
   const isBooked = status === "REQUIRES_ACTION" && confirmed.has(order_id);
   const canCancel = ["PENDING", "REQUIRES_ACTION", "PAYMENT_DECLINED"].includes(status) && !isBooked;
   const said = isBooked ? words.BOOKING : (words.CANCEL_REASON[cancel_reason] ?? words.STATUS[status]?.[1] ?? status);
-  const isForCard = status === "PAYMENT_DECLINED";
+  notice("");
   show(words.order(money(amount, currency)),
     el("div", { class: "columns" },
       el("div", {},
@@ -321,8 +279,7 @@ function drawOrder(order) {
       el("div", {},
         el("section", { class: "panel" },
           el("h2", {}, words.BOUGHT),
-          linesOf(order.items, currency),
-          el("p", { class: "total" }, words.total(money(amount, currency))),
+          ...billOf(order.items, amount, currency),
           el("p", {}, amount_refunded ? words.refunded(money(amount_refunded, currency)) : ""),
           el("p", { class: "small" }, words.placed(when(order.placed_at), order_id))),
         isForCard ? testCards() : "")));
@@ -332,10 +289,8 @@ function drawOrder(order) {
 
 async function confirmWithBank(orderId) {
   const { client_secret } = await paymentOf(orderId);
-  if (client_secret) await authenticate(await loadStripe(config), client_secret);
-  const { stripe_status } = await paymentOf(orderId);
-  const said = stripe_status === "requires_action" ? words.NOT_CONFIRMED : words.WAITING_FOR_BANK;
-  await route({ said: confirmed.has(orderId) ? "" : said });
+  if (client_secret) await askBank(await loadStripe(config), client_secret);
+  await route();
 }
 
 /** After a decline: another card, under a key of its own, for the same order. */
@@ -344,8 +299,7 @@ async function anotherCard(actions, order) {
   if (isOpen(attempt)) return actions.replaceChildren(unanswered(attempt, () => send()));
   const place = el("div", {});
   actions.replaceChildren(place);
-  const label = words.payWithThisCard(money(order.amount, order.currency));
-  await cardForm(order.currency)(place, order.amount, label, send);
+  await cardForm(order.currency)(place, order.amount, send);
 
   async function send(paymentMethod = null) {
     try {

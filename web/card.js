@@ -7,9 +7,6 @@ import * as words from "./words.js";
 
 /** @typedef {import("@stripe/stripe-js").Stripe} Stripe */
 
-/** What is wrong with the card that is typed, in Stripe's words for the customer. */
-export class CardRefused extends Error {}
-
 let loading;
 
 /**
@@ -20,8 +17,7 @@ let loading;
 export function loadStripe({ stripe_js, publishable_key }) {
   loading ??= new Promise((done, fail) => {
     const script = Object.assign(document.createElement("script"), { src: stripe_js, onload: done });
-    const host = new URL(stripe_js).host;
-    script.onerror = () => fail(new Error(words.noStripe(host)));
+    script.onerror = () => fail(new Error(words.noStripe(stripe_js)));
     document.head.append(script);
   }).then(() => window["Stripe"](publishable_key, { locale: words.LANGUAGE }));
   loading.catch(() => (loading = undefined)); // The next call tries again.
@@ -30,7 +26,7 @@ export function loadStripe({ stripe_js, publishable_key }) {
 
 /**
  * Show Stripe's card form for this amount. `update` changes the amount, and keeps what is typed; `paymentMethod`
- * returns the id of a new PaymentMethod for the card, and throws CardRefused. Its colors are the page's.
+ * returns the id of a new PaymentMethod for the card, and throws Stripe's words for the customer about a wrong one.
  * @param {Stripe} stripe @param {HTMLElement} place @param {{ amount: number, currency: string }} order
  */
 export function mountCard(stripe, place, { amount, currency }, failed) {
@@ -47,23 +43,20 @@ export function mountCard(stripe, place, { amount, currency }, failed) {
     },
   });
   const card = elements.create("payment", { wallets: { applePay: "never", googlePay: "never", link: "never" } });
-  card.on("loaderror", ({ error }) => failed(words.noCardForm(error.message)));
+  card.on("loaderror", ({ error }) => failed(new Error(error.message)));
   card.mount(place);
   return { update: (amount) => elements.update({ amount }), paymentMethod };
 
   async function paymentMethod() {
     const { error: incomplete } = await elements.submit();
-    if (incomplete) throw new CardRefused(incomplete.message);
+    if (incomplete) throw new Error(incomplete.message);
     const { paymentMethod, error } = await stripe.createPaymentMethod({ elements });
-    if (error) throw new CardRefused(/^api_/.test(error.type) ? words.tryAgain(error.message) : error.message);
+    if (error) throw new Error(error.message);
     return paymentMethod.id;
   }
 }
 
-/**
- * Show the bank's question (3-D Secure), until it is answered or closed, also in another tab.
- * @type {(stripe: Stripe, clientSecret: string) => Promise<void>}
- */
-export async function authenticate(stripe, clientSecret) {
+/** Show the bank's question (3-D Secure), until it is answered or closed, also in another tab. @param {Stripe} stripe */
+export async function askBank(stripe, clientSecret) {
   await stripe.handleNextAction({ clientSecret }).catch(() => null);
 }

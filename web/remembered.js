@@ -18,13 +18,9 @@ import * as words from "./words.js";
 
 const KEPT_DAYS = 300; // The API forgets a key after more than a year (docs/guides/api.md).
 
-/** @typedef {{ name: string, customer?: string, key: string, body: any, at: number }} Sent */
-/** @typedef {Sent & { answer?: any, refused?: any }} Remembered */
-
 /**
  * The customer's record of an order or of an attempt (`kind`), made at the first call, the same in every tab.
  * Throws if this browser cannot store it.
- * @returns {Promise<Remembered>}
  */
 export async function remember(customer, kind, what) {
   const name = prefix(customer, kind) + JSON.stringify(what);
@@ -32,7 +28,7 @@ export async function remember(customer, kind, what) {
   return navigator.locks.request(name, () => read(name) ?? write(made));
 }
 
-/** What is in the customer's basket: the quantity by sku. @returns {Map<string, number>} */
+/** What is in the customer's basket: the quantity by sku. */
 export function basketOf(customer) {
   return new Map(JSON.parse(localStorage.getItem(`shop:basket:${customer}`) ?? "[]"));
 }
@@ -42,12 +38,12 @@ export function putInBasket(customer, sku, quantity) {
   store(`shop:basket:${customer}`, [...basketOf(customer).set(sku, quantity)].filter(([, count]) => count > 0));
 }
 
-/** Whether a request was sent, and what became of it is unknown. @param {Remembered} record */
+/** Whether a request was sent, and what became of it is unknown. */
 export function isOpen({ body, answer, refused }) {
   return body != null && !answer && !refused;
 }
 
-/** An open order of the customer, whatever is in the basket now. @returns {Remembered | undefined} */
+/** An open order of the customer, whatever is in the basket now. */
 export function openOrder(customer) {
   const names = Object.keys(localStorage).filter((name) => name.startsWith(prefix(customer, "order")));
   return names.map(read).find((record) => record && isOpen(record));
@@ -82,7 +78,7 @@ export async function sendOnce({ name, key }, make, send, check = () => {}) {
       return record.answer;
     } catch (error) {
       // An expired sign-in (401) refuses nothing: an earlier try may have been executed before it expired.
-      if (error instanceof Refused && error.status !== 401) record.refused = { type: error.type };
+      if (error instanceof Refused && error.status !== 401) record.refused = true;
       throw error;
     } finally {
       try {

@@ -12,7 +12,6 @@ const PRODUCTS = {
   postcard: { name: "Postcard", about: "The lake at sunrise, with room for nine lines.", picture: "pictures/postcard.svg" },
   poster: { name: "Poster", about: "The same mountains by night, 50 × 70 cm.", picture: "pictures/poster.svg" },
 };
-export const SKUS = Object.keys(PRODUCTS);
 
 export function product(sku) {
   return Object.hasOwn(PRODUCTS, sku) ? PRODUCTS[sku] : { name: sku, about: "", picture: "pictures/parcel.svg" };
@@ -22,16 +21,11 @@ export function product(sku) {
 export const TEST_CARDS = {
   title: "Test mode: no money moves",
   note: "Pay with one of these cards, any future date and any CVC.",
-  cards: {
-    "4242 4242 4242 4242": "pays",
-    "4000 0000 0000 0002": "is declined",
-    "4000 0000 0000 3220": "asks for 3-D Secure",
-  },
+  cards: ["4242 4242 4242 4242 pays", "4000 0000 0000 0002 is declined", "4000 0000 0000 3220 asks for 3-D Secure"],
 };
 
 // ---- the screens
 
-export const NAVIGATION = "Shop";
 export const CONSOLE = "Console"; // Of a local run.
 export const SIGN_IN = "Sign in to order";
 export const signOut = (customer) => (customer.length > 20 ? "Sign out" : `Sign out ${customer}`); // A user pool's ids are no names.
@@ -41,7 +35,6 @@ export const CHOOSE = "Choose something.";
 export const total = (amount) => `Total ${amount}`;
 export const line = (quantity, name) => `${quantity} × ${name}`;
 export const pay = (amount) => `Pay ${amount}`;
-export const payWithThisCard = (amount) => `Pay ${amount} with this card`;
 export const ORDERS = "Your orders";
 export const NO_ORDERS = "You have not ordered anything yet.";
 export const OLDER_ORDERS = "Older orders";
@@ -51,8 +44,6 @@ export const refunded = (amount) => `${amount} has been refunded.`;
 export const placed = (date, orderId) => `Ordered ${date}\nOrder number ${orderId}`;
 export const CANCEL = "Cancel this order";
 export const CONFIRM = "Confirm with your bank";
-export const NOT_CONFIRMED = "You have not confirmed this payment yet. You can still do it, or cancel the order.";
-export const WAITING_FOR_BANK = "We are waiting for your bank's answer.";
 export const BOOKING = "Your bank has confirmed this payment. We are completing your order.";
 
 /** An order's status, short and in a sentence to its customer. */
@@ -74,34 +65,24 @@ export const CANCEL_REASON = {
 // ---- an order that was sent before
 
 export const SEND_AGAIN = "Send it again";
-export const lostOrder = (lines, amount) => `Your order of ${lines} for ${amount} ${LOST}`;
-const LOST = `was sent, but no answer came back. ${SEND_AGAIN}: you are charged once, whether or not it arrived.`;
-export const LOST_CARD = `Your card ${LOST}`;
+export const lost = (amount) => `Your ${amount ? `order of ${amount}` : "card"} was sent, but no answer came back. ${SEND_AGAIN}: you are charged once, whether or not it arrived.`;
 export const ORDERED_BEFORE = "You have ordered exactly this before.";
 export const SHOW_ORDER = "Show this order";
 export const SAME_AGAIN = "Order the same once more";
 export const PRICE_CHANGED = "The price has changed since you saw it. Nothing was ordered: this is what it costs now.";
 export const BASKET_CHANGED = "The basket has changed since you saw it: nothing was ordered.";
-export const SETTLE_FIRST = "Your last order has to be sent again first. Nothing else was ordered.";
-export const OTHER_TAB = "Another tab was faster. Reload the page.";
+export const OTHER_TAB = "Another tab was faster: nothing was sent from here. Reload the page.";
 export const CANNOT_REMEMBER = "This browser cannot remember your order: let it store this site's data. Nothing was sent.";
 
 // ---- what goes wrong
 
-export const OLD_BROWSER = "This browser is too old for this page, or the page's address is not https.";
-export const NO_STORAGE = "This browser stores nothing for this site. Allow it, and reload.";
-export const badConfiguration = (names) => `config.json has no valid ${names}: this shop is not set up yet.`;
-export const nothingSold = (currency) => `Nothing is sold in ${currency}: this shop is not set up yet.`;
+export const NO_CONFIGURATION = "This shop is not set up yet: it has no config.json.";
 export const SIGN_IN_EXPIRED = "Your sign-in has expired. Sign in again: your order is kept.";
-export const SIGN_IN_UNFINISHED = "The sign-in was not finished. Sign in again.";
-export const SIGN_IN_REFUSED = "The sign-in was refused, or its server cannot be reached. Sign in again.";
-export const NO_TOKEN = "The sign-in gave no access token: this shop is not set up yet.";
+export const SIGN_IN_FAILED = "You are not signed in: the sign-in did not end with an access token. Try it again.";
 export const NO_SUCH_ORDER = "There is no such order of yours.";
 export const UNREACHABLE = "The shop cannot be reached.";
 export const BUSY = "The shop is busy.";
-export const CUT_OFF = "The shop's answer was cut off.";
 export const refusedWith = (status) => `The shop answered ${status}. Its address in config.json may be wrong.`;
 export const tryAgain = (what) => `${what} Nothing is lost: try again.`;
 export const tryingAgain = (what) => `${what} Your order is safe. Trying again …`;
-export const noStripe = (host) => `Stripe's card form could not be loaded. Allow ${host}, and try again.`;
-export const noCardForm = (reason) => `Stripe cannot show its card form: ${reason}`;
+export const noStripe = (url) => `Stripe's card form could not be loaded. Allow ${url}, and try again.`;

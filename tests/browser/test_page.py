@@ -1,6 +1,6 @@
 """The customer's page in a real browser: however it is clicked, reloaded or cut off, one order, and one charge.
 
-Two of these tests are in the gate; the others run at night.
+Two of these tests are in the gate; the others run at night. Without a Chromium they are skipped, but not in CI.
 """
 
 import os
@@ -8,13 +8,13 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
-from playwright.sync_api import Error, Page, Route
+from playwright.sync_api import Browser, Error, Page, Route
 
+from local.stack import Stack
 from onecharge.contract.states import OrderStatus
-from tests.support.browser import AXE, DECLINED, THREE_D_SECURE, VISA, Customer
+from tests.support.browser import AXE, DECLINED, THREE_D_SECURE, VISA, Customer, browser_of_a_test
 from tests.support.deployed_shop import DeployedShop
 
 CONFIG = re.compile(r"/config\.json$")
@@ -26,6 +26,46 @@ PAY = re.compile("^Pay")
 SEND_AGAIN = "Send it again"
 
 Charges = Callable[[], dict[str, list[int]]]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Playwright leaves its event loop running in this thread: it ends before another module's tests begin."""
+    with browser_of_a_test() as running:
+        yield running
+
+
+@pytest.fixture
+def customer(stack: Stack, browser: Browser) -> Iterator[Customer]:
+    """Signed in, with an empty basket and nothing remembered. Afterwards the page has had no error."""
+    customer = Customer(browser, stack)
+    customer.sign_in()
+    yield customer
+    stack.stripe.clear_faults()
+    customer.context.close()
+    assert customer.errors == []
+
+
+@pytest.fixture
+def shop(stack: Stack) -> DeployedShop:
+    """The same customer's orders through the API, and Stripe's ledger."""
+    return DeployedShop(stack, "alice")
+
+
+@pytest.fixture
+def new_charges(shop: DeployedShop) -> Callable[[], dict[str, list[int]]]:
+    """The orders that the customer has placed since the test began, each with the amounts that it was charged."""
+
+    def orders() -> list[str]:
+        rows = shop.stack.aws.client("dynamodb").scan(TableName=shop.stack.orders_table)["Items"]
+        return [row["order_id"]["S"] for row in rows if row["customer_id"]["S"] == "alice"]
+
+    before = orders()
+    return lambda: {
+        order_id: [charge.amount_minor for charge in shop.charges(order_id)]
+        for order_id in orders()
+        if order_id not in before
+    }
 
 
 def execute_and_lose(route: Route) -> None:
@@ -89,7 +129,6 @@ def test_3d_secure_is_completed(customer: Customer, shop: DeployedShop, new_char
     customer.pay(THREE_D_SECURE)
     order_id = customer.sees("REQUIRES_ACTION")
     customer.challenge("close")
-    customer.reads("not confirmed this payment yet")
     with held(customer.page, re.compile("/payment$")) as asked:
         customer.page.reload()
         customer.until(lambda: asked)
@@ -113,7 +152,7 @@ def test_after_a_decline_another_card_pays_the_same_order(customer: Customer, ne
     assert "declined" in customer.page.locator("#decline").inner_text()
     customer.page.route(PAYMENTS, lambda route: route.abort())
     customer.type_card(VISA)
-    customer.press("with this card")
+    customer.press(PAY)
     customer.reads("no answer came back")
     assert customer.page.locator("#card-form").count() == 0
     customer.page.unroute_all()
@@ -201,9 +240,13 @@ def test_a_basket_that_another_tab_has_ordered_is_not_ordered_again(customer: Cu
 
 @pytest.mark.nightly
 def test_what_is_charged_is_what_is_shown(customer: Customer, new_charges: Charges) -> None:
-    """A card that is typed outlives a changed quantity. A quantity that changes while Stripe reads the card, and a form
-    that was left, order nothing, and block no other one."""
-    customer.choose(2)
+    """A card that is typed outlives a changed quantity. A price that has changed, a quantity that changes while Stripe
+    reads the card, and a form that was left order nothing, and block no other one."""
+    customer.page.route(PRICES, at_half_price, times=1)
+    customer.page.reload()
+    customer.pay(VISA)
+    customer.reads("The price has changed")
+    customer.page.get_by_role("button", name="Pay €25.00").wait_for()
     customer.type_card()
     for mugs in (0, 5, 3):
         customer.choose(mugs)
@@ -247,19 +290,6 @@ def test_the_same_basket_is_ordered_again_only_if_the_customer_says_so(
     assert new_charges() == {canceled: [], paid: [2500]}
 
 
-@pytest.mark.nightly
-def test_a_price_that_changed_is_shown_before_it_is_charged(customer: Customer, new_charges: Charges) -> None:
-    """The API refuses the old total, and the customer agrees to the new one with the card that they have typed."""
-    customer.page.route(PRICES, at_half_price, times=1)
-    customer.page.reload()
-    customer.pay(VISA)
-    customer.reads("The price has changed")
-    assert new_charges() == {}
-    customer.press("Pay €25.00")
-    paid = customer.sees("PAID")
-    assert new_charges() == {paid: [2500]}
-
-
 def go_back(page: Page, steps: int) -> None:
     """Choose a page from the browser's history: a script that goes back may not live long enough to return."""
     browser = page.context.new_cdp_session(page)
@@ -297,16 +327,11 @@ def test_another_customer_of_the_browser_has_their_own(customer: Customer, shop:
     customer.reads("Choose something")
     assert customer.page.locator("#unanswered").count() == 0
     order_id = shop.placed("pm_card_chargeDeclined", "PAYMENT_DECLINED")
-    for name, said, buttons in (
-        ("bob", "no such order of yours", 0),
-        ("staff", "no such order of yours", 0),
-        ("alice", "What was ordered", 1),
-    ):
+    for name, said in (("staff", "no such order of yours"), ("alice", "Cancel this order")):
         customer.press("Sign out")
         customer.sign_in(name)
         customer.page.goto(f"{shop.stack.page_url}#/orders/{order_id}")
         customer.reads(said)
-        assert customer.page.get_by_role("button", name="Cancel this order").count() == buttons
     signed_out = f"{shop.stack.page_url}style.css?signed-out"  # Of the issuer's own session as well, where it has one.
     customer.page.route(CONFIG, changed(sign_out_url=signed_out))
     customer.page.reload()
@@ -314,15 +339,13 @@ def test_another_customer_of_the_browser_has_their_own(customer: Customer, shop:
     customer.page.wait_for_url(signed_out)
 
 
-OLD = "delete AbortSignal.timeout; 0"
 FULL = "Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError'); }; 0"
-FAST = "const { now } = Date; Date.now = () => now() + 2 * 3_600_000; 0"
 
 
 @pytest.mark.nightly
 def test_what_goes_wrong_is_said_in_plain_words(customer: Customer, new_charges: Charges) -> None:
-    """A wrong configuration, a browser that is too old or stores nothing, a sign-in that fails, and Stripe or the API
-    out of reach. Nothing is ordered meanwhile, and most of it can be tried again."""
+    """No configuration, a browser that stores nothing, a sign-in that fails, Stripe or the API out of reach: nothing is
+    ordered meanwhile, and most of it can be tried again."""
     page = customer.page
 
     def reload(url: re.Pattern[str], handle: Callable[[Route], object], said: str) -> None:
@@ -331,9 +354,7 @@ def test_what_goes_wrong_is_said_in_plain_words(customer: Customer, new_charges:
         customer.reads(said)
         page.unroute_all()
 
-    for name, value in (("api", "http://127.0.0.1:1/"), ("currency", "eur"), ("publishable_key", "sk_test_1")):
-        reload(CONFIG, changed(**{name: value}), f"config.json has no valid {name}")
-    reload(CONFIG, changed(currency="SEK"), "Nothing is sold in SEK")
+    reload(CONFIG, lambda route: route.fulfill(status=404), "not set up yet")
     reload(PRICES, lambda route: route.abort(), "cannot be reached")
     page.reload()
     customer.choose(2)
@@ -345,65 +366,43 @@ def test_what_goes_wrong_is_said_in_plain_words(customer: Customer, new_charges:
     customer.type_card()
     page.route(PAYMENT_METHODS, lambda route: route.abort())
     customer.press(PAY)
-    customer.reads("Nothing is lost: try again")
+    customer.reads("Stripe cannot be reached")
     page.unroute_all()
     page.evaluate(FULL)
     customer.press(PAY)
     customer.reads("cannot remember your order")
-    for query in ("error=x&error_description=Call+0900", "code=x"):  # Anybody can write such an address.
-        page.goto(f"{customer.stack.page_url}?{query}&state=guessed")
-        customer.reads("Your basket")
-        assert "Call" not in page.locator("body").inner_text()
+    page.reload()
     issuer = customer.stack.issuer
     expired = issuer.signed({**issuer.claims("alice"), "exp": 1_000_000_000})
     page.evaluate("(token) => sessionStorage.setItem('shop:token', token)", expired)
     page.reload()  # Here the gateway's 401 lacks the header of CORS: the page is told that nothing came back.
     customer.reads("has expired")
-    customer.sign_in()
-    page.add_init_script(FAST)  # Whether a token has expired is the API's to say.
-    page.reload()
-    customer.reads("Your basket")
-    customer.press("Sign out")
-
-    def refuse(route: Route) -> None:
-        """As an issuer does (RFC 6749, 4.1.2.1): with the state that it was given."""
-        state = parse_qs(urlsplit(route.request.url).query)["state"][0]
-        query = urlencode({"error": "access_denied", "error_description": "You are not a customer.", "state": state})
-        route.fulfill(status=302, headers={"Location": f"{customer.stack.page_url}?{query}"})
-
-    page.route(re.compile("/authorize"), refuse)
     customer.press("Sign in")
-    customer.reads("You are not a customer.")
-    page.unroute_all()
+    address = page.get_by_role("link", name="alice").get_attribute("href") or ""
+    page.goto(re.sub("state=[^&]+", "state=guessed", address))  # Anybody can write one, with a code of their own.
+    customer.reads("did not end with an access token")
     page.route(re.compile("/token$"), lambda route: answer(route, 200, {"access_token": "opaque"}))
     customer.press("Sign in")
     customer.press("alice")
-    customer.reads("gave no access token")
-    page.add_init_script(OLD)
-    page.reload()
-    customer.reads("too old for this page")
+    customer.reads("did not end with an access token")
     assert new_charges() == {}
 
 
 @pytest.mark.nightly
 def test_every_screen_keeps_the_rules_of_accessibility(customer: Customer, shop: DeployedShop) -> None:
-    """axe-core's rules, on a screen of each kind, and on an order in each status. Each screen names its tab; test cards
-    are named in test mode alone."""
+    """axe-core's rules, on a screen of each kind, and on an order in each status. Test cards are named in test mode
+    alone."""
     assert AXE.exists() or not os.environ.get("CI")
     if not AXE.exists():
         pytest.skip("axe-core needs npm, which this machine lacks, or `make test` was not run")
-    tab, seen, titles = customer.page, dict[str, list[str]](), set[str]()
-
-    def look(name: str) -> None:
-        seen[name] = customer.violations()
-        titles.add(tab.title())
-
+    tab, seen = customer.page, dict[str, list[str]]()
     customer.choose(2)
     tab.locator("#card-form").wait_for()
-    look("basket")
+    assert tab.get_by_text("4242 4242 4242 4242").is_visible()
+    seen["basket"] = customer.violations()
     tab.goto(f"{shop.stack.page_url}#/orders")
     tab.get_by_role("heading", name="Your orders").wait_for()
-    look("orders")
+    seen["orders"] = customer.violations()
     order_id = shop.placed("pm_card_chargeDeclined", "PAYMENT_DECLINED")
     shown = {**shop.get(order_id).json(), "cancel_reason": "not_chargeable", "amount_refunded": 1250}
     tab.route(re.compile(f"/orders/{order_id}$"), lambda route: answer(route, 200, shown))
@@ -411,15 +410,14 @@ def test_every_screen_keeps_the_rules_of_accessibility(customer: Customer, shop:
         shown["status"] = status
         tab.goto(f"{shop.stack.page_url}?{status}#/orders/{order_id}")
         customer.sees(status)
-        look(status)
+        seen[status] = customer.violations()
     assert tab.get_by_text("This amount cannot be charged").is_visible()
+    assert tab.get_by_text("€12.50 has been refunded").is_visible()
+    tab.route(CONFIG, changed(publishable_key="pk_live_1"))
+    tab.goto(f"{shop.stack.page_url}?live")
+    tab.locator("#card-form").wait_for()
+    assert tab.get_by_text("4242 4242 4242 4242").count() == 0
     customer.press("Sign out")
     tab.get_by_role("listitem").filter(has_text="Mug").get_by_text("€12.50").wait_for()
-    look("welcome")
-    assert tab.get_by_text("4242 4242 4242 4242").is_visible()
-    tab.route(CONFIG, changed(publishable_key="pk_live_1"))
-    tab.reload()
-    tab.get_by_role("button", name="Sign in").wait_for()
-    assert tab.get_by_text("4242 4242 4242 4242").count() == 0
+    seen["welcome"] = customer.violations()
     assert {screen: found for screen, found in seen.items() if found} == {}
-    assert len(titles) == 3

@@ -129,20 +129,6 @@ def test_an_alarm_on_jobs_has_the_longest_period_of_them() -> None:
     assert {each.period for each in WATCHED if each.alarm == "JobsNotRun"} == {longest}
 
 
-def test_every_metric_that_is_documented_is_counted() -> None:
-    """By a text, which may have a part in braces that is known only at run time, or as a parameter `metric`."""
-    takes_a_metric = re.findall(r"def (\w+)\([^()]*\bmetric: str", SOURCE)
-    calls = "|".join(["_?counts?", "_?gauge", "Metric", *takes_a_metric])
-    texts = re.findall(rf'\b(?:{calls})\((?:[\w.]+, )*\s*f?"([^"]+)"(?:.* else f?"([^"]+)")?', SOURCE)
-    counted = "|".join(
-        {"Alarm", *(re.sub(r"\{[^}]+\}", r"\\{\\w+\\}", name) for each in texts for name in each if name)}
-    )
-    rows = re.findall(r"(?m)^\| (`.+?) \|", (PROJECT / "docs/metrics.md").read_text())
-    documented = [name for row in rows for name in re.findall(r"`(.+?)`", row)]
-    assert documented
-    assert [name for name in documented if not re.fullmatch(counted, name)] == []
-
-
 @pytest.mark.parametrize("name", ALARMS)
 def test_a_mail_names_its_stack_its_entry_and_a_command_that_can_be_typed(name: str) -> None:
     """Two stacks in one account do not overwrite each other's alarms. CloudWatch takes 1,024 characters. A second mail

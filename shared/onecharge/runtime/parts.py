@@ -49,7 +49,7 @@ class Parts:
         self.environment = environment
         self.lock = RLock()  # Making a part makes the parts that it is made of.
         # Immediately: until there is a logger, libraries would log requests with secrets.
-        self.logger = function_logger(environment)
+        self.logger = function_logger()
         self.counts = Counts()
 
     @part

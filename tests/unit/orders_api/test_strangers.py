@@ -174,8 +174,8 @@ def test_the_stack_is_not_deployed_open() -> None:
     assert jwt["audience"]["If"][1:] == [pools, {"Ref": "JwtAudience"}]
     assert not re.fullmatch(template["Parameters"]["JwtAudience"]["AllowedPattern"], "")
     assert template["Resources"]["OrdersApi"]["Properties"]["FailOnWarnings"] == {"If": ["HasUserPool", False, True]}
-    is_closed = {name: profile["IsSignUpClosed"] for name, profile in template["Mappings"]["Profile"].items()}
-    assert is_closed == {"live": True, "sandbox": False, "local": False}
+    sign_up = template["Resources"]["UserPool"]["Properties"]["AdminCreateUserConfig"]
+    assert sign_up == {"AllowAdminCreateUserOnly": {"If": ["IsLive", True, False]}}
 
 
 def test_a_customer_of_the_user_pool_refunds_nothing() -> None:
