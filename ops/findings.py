@@ -16,11 +16,11 @@ from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refunds import StoredRefund
 from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.transitions import OUTCOMES, WAITING
+from onecharge.payments.charge_rows import UNPAID, Payment
 from onecharge.payments.charge_rules import StripeIntent, decide, is_held
 from onecharge.payments.payment_intents import read_refund
 from onecharge.payments.refund_rules import StripeRefund
 from onecharge.payments.refund_rules import own as own_refund
-from onecharge.payments.rows import UNPAID, Payment
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync_rules import find_difference
 from ops.facts import Facts

@@ -29,12 +29,11 @@ from onecharge.contract.refunds import REFUND_ID_PATTERN
 from onecharge.contract.states import PaymentState
 from onecharge.orders.refund_store import OrderRefundStore, pending_minor
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charge_rows import payment_of
+from onecharge.payments.charge_rows import UNPAID, Payment, payment_of
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import metadata_of
 from onecharge.payments.refund import list_refunds, tell
 from onecharge.payments.refund_rules import own
-from onecharge.payments.rows import UNPAID, Payment
 from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.stripe_responses import Deferred

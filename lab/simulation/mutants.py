@@ -15,13 +15,12 @@ from onecharge.contract.states import PaymentState
 from onecharge.orders.refund_store import OrderRefundStore, _is_still, pending_minor
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge import cancel, confirm, create, retrieve
-from onecharge.payments.charge_rows import next_revision
-from onecharge.payments.charge_rules import Finalize, Step, StripeIntent, decide, is_held, may_create
+from onecharge.payments.charge_rows import Payment, Superseded, next_revision
+from onecharge.payments.charge_rules import Finalize, Step, StripeIntent, decide, final_changes, is_held, may_create
 from onecharge.payments.payment_intents import Response
 from onecharge.payments.refund import _write_sent
 from onecharge.payments.refund_rules import REFUSED, Sent, StripeRefund, after_refusal, own
 from onecharge.payments.refund_rules import decide as decide_refund
-from onecharge.payments.rows import Payment, Superseded
 from onecharge.payments.stripe_events import parse_event
 from onecharge.payments.stripe_responses import Failure, ResponseKind, classify
 from onecharge.payments.sync import sync, sync_row
@@ -175,7 +174,8 @@ def _canceled_without_stripe(intent: StripeIntent, tools: Tools) -> StripeIntent
 
 def _finalizes_first(row: Payment, tools: Tools) -> StripeIntent:
     intent = retrieve(str(row.payment_intent_id), tools)
-    tools.payments.finalize(row, Finalize(PaymentState.SUCCEEDED, intent), now=tools.now())
+    changes = final_changes(Finalize(PaymentState.SUCCEEDED, intent), tools.now())
+    tools.payments.finalize(row, changes, now=tools.now())
     return confirm(row, tools)
 
 

@@ -19,7 +19,7 @@ from lab.simulation.world import DISPUTES, OPERATOR_BOUNDS, Scenario, Violation
 from onecharge.contract.events import Event
 from onecharge.contract.refunds import RefundRequestedEvent, RefundState, is_refundable_despite
 from onecharge.payments.charge import retrieve
-from onecharge.payments.rows import Dispute
+from onecharge.payments.charge_rows import Dispute
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.consumer import BackOff, Disposition, Done
 from onecharge.runtime.dynamodb import from_item, to_item

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import PaymentStore, final_changes
-from onecharge.payments.charge_rules import Finalize
-from onecharge.payments.rows import (
+from onecharge.payments.charge_rows import (
     FINAL,
     AlreadyEnded,
     Claimed,
     Dispute,
     HeldByAnother,
     Payment,
+    PaymentStore,
     Superseded,
     WriteRefused,
 )
+from onecharge.payments.charge_rules import Finalize, final_changes, recovered
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import SHARDS, from_item, shard_of, to_item
 from tests.shop.builders import ORDER_ID, PAYMENTS, REQUEST, T0, intent
@@ -155,7 +155,9 @@ def test_only_its_lease_owner_writes_a_row(rows: Rows, change: str) -> None:
         "release": lambda row: rows.store.release(row, stripe_request_id="req_1"),
     }
     for state in {*PaymentState} - {PENDING}:
-        writes[state] = lambda row, state=state: rows.store.finalize(row, Finalize(state, SHOWN, "why"), now=T0 + 9)  # type: ignore[misc]
+        writes[state] = lambda row, state=state: rows.store.finalize(
+            row, final_changes(Finalize(state, SHOWN, "why"), T0 + 9), now=T0 + 9
+        )  # type: ignore[misc]
     for name, write in writes.items():
         read = rows.put(PENDING)
         if change == "lost":
@@ -234,21 +236,21 @@ def test_a_lost_row_is_recovered_once(rows: Rows) -> None:
     """From its PaymentIntent; it expires when the lost one would have, and its revision is the present time's. A row
     that exists is never overwritten."""
     shown = intent(charged_at=T0 + 5, amount_refunded_minor=400)
-    assert rows.store.recover(shown, now=T0 + 9)
+    assert rows.store.insert(recovered(shown, T0 + 9))
     row = rows.read()
     assert (row.state, row.payment_intent_id, row.payment_method) == (SUCCEEDED, "pi_1", "")
     assert (row.request.amount_minor, row.request.customer_id) == (REQUEST.amount_minor, REQUEST.customer_id)
     assert (row.amount_refunded_minor, row.finalized_at, row.revision) == (400, T0 + 5, T0 + 10)
     assert rows.item["expires_at"] == T0 + 5 + RETENTION_SECONDS
     rows.put(PENDING)
-    assert rows.refuses(lambda: rows.store.recover(shown, now=T0 + 9))
+    assert rows.refuses(lambda: rows.store.insert(recovered(shown, T0 + 9)))
 
 
 def test_the_index_is_paged_oldest_first(rows: Rows) -> None:
     """Each unfinished row is read once, and a row that has ended not at all."""
     for number in range(30):
         rows.claim(1, order_id=f"ord_{number:032x}", at=T0 - number)
-    rows.store.finalize(rows.claim(1).row, Finalize(CANCELED), now=T0)
+    rows.store.finalize(rows.claim(1).row, final_changes(Finalize(CANCELED), T0), now=T0)
     for before, expected in ((T0, range(30)), (T0 - 20, range(20, 30))):
         found: list[int] = []
         for shard in map(str, range(SHARDS)):

@@ -19,11 +19,10 @@ from typing import Any
 from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
 from onecharge.contract.refunds import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rows import FrozenRequest, Payment, PaymentStore
 from onecharge.payments.deliveries import handle
 from onecharge.payments.payment_intents import PaymentIntents, description_of
 from onecharge.payments.refund import refund, tell_later_word
-from onecharge.payments.rows import FrozenRequest, Payment
 from onecharge.payments.stripe_events import Received, ReconcileCheckpoint, StripeEvent
 from onecharge.payments.sync import sync
 from onecharge.payments.tools import Tools

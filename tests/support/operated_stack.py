@@ -18,9 +18,9 @@ from charge_order.app import ORDER_EVENT
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, new_order_item
 from onecharge.orders.transitions import WAITING
+from onecharge.payments.charge_rows import FrozenRequest, Payment
 from onecharge.payments.deliveries import handle as charge_order
 from onecharge.payments.payment_intents import description_of
-from onecharge.payments.rows import FrozenRequest, Payment
 from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.dynamodb import from_item, shard_of, to_item
 from onecharge.runtime.queues import Queue

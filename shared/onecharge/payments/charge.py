@@ -10,19 +10,20 @@ function; deliveries.py finalizes the row as `charge` says, or releases its leas
 from dataclasses import replace
 
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charge_rows import KEYS_USED_UP, OTHER_PARAMETERS, Payment
 from onecharge.payments.charge_rules import (
     KEY_AGES_SECONDS,
     NOT_CHARGEABLE,
     Cancel,
     Confirm,
     Finalize,
+    Held,
     StripeIntent,
     decide,
     is_held,
     window_age_seconds,
 )
 from onecharge.payments.payment_intents import Response
-from onecharge.payments.rows import KEYS_USED_UP, OTHER_PARAMETERS, Held, Payment
 from onecharge.payments.stripe_responses import Deferred, Failure, ResponseKind
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause

@@ -1,29 +1,173 @@
-"""The Payments table through boto3's client. Every method makes one request, and every write has a condition."""
+"""The Payments table: its rows, one for each order, and their writes. Each method makes one request, each write has a
+condition.
+
+          claim                                  finalize, or release
+PENDING ────┤════════════ lease ═════════════════├──► SUCCEEDED │ DECLINED │ REQUIRES_ACTION │ CANCELED
+            └ crashed worker: the lease expires, and the next delivery claims the row as another owner
+"""
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from onecharge.contract.events import OrderPlaced
+from onecharge.contract.refunds import is_refundable_despite
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rules import Finalize, StripeIntent
-from onecharge.payments.rows import (
-    FINAL,
-    UNPAID,
-    AlreadyEnded,
-    Claim,
-    Claimed,
-    FrozenRequest,
-    HeldByAnother,
-    Payment,
-    Superseded,
-    WriteRefused,
-)
-from onecharge.payments.time_bounds import RETENTION_SECONDS
+from onecharge.payments.refund_rules import Sent
 from onecharge.runtime.dynamodb import expression_values, from_item, object_of, shard_of, to_item
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+
+FINAL = (PaymentState.SUCCEEDED, PaymentState.CANCELED)
+"""No attempt follows. The other states are UNPAID: the payment can still be charged, and still be canceled."""
+
+UNPAID = (PaymentState.PENDING, PaymentState.DECLINED, PaymentState.REQUIRES_ACTION)
+
+OTHER_PARAMETERS = "Stripe knows the key with other parameters"
+"""A PaymentIntent may exist that no key leads to: of the order as it was before it was lost, say."""
+KEYS_USED_UP = "every key of the window replays a failure"
+
+
+@dataclass(frozen=True)
+class FrozenRequest:
+    """What is charged, frozen by the first claim: no later message or deployment changes it."""
+
+    order_id: str
+    amount_minor: int
+    currency: str
+    customer_id: str
+    placed_at: int
+    """When the order was placed; epoch seconds."""
+
+    @classmethod
+    def of(cls, order: OrderPlaced) -> Self:
+        placed_at = int(order.placed_at.timestamp())
+        return cls(order.order_id, order.amount_minor, order.currency, order.customer_id, placed_at)
+
+
+class Dispute(NamedTuple):
+    """A charge's dispute."""
+
+    dispute_id: str
+    status: str
+
+    @property
+    def needs_response(self) -> bool:
+        """Whether Stripe waits for evidence: of a dispute, of an inquiry before one, or of an appeal."""
+        return self.status.endswith("needs_response")
+
+    @property
+    def took_nothing(self) -> bool:
+        """Whether it left the money with us."""
+        return is_refundable_despite(self.status)
+
+    @staticmethod
+    def that_counts(newest_first: "Iterable[Dispute]") -> "Dispute | None":
+        """Of a payment's disputes the newest, rather one that takes or took money."""
+        return min(newest_first, key=lambda each: each.took_nothing, default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payment:
+    """One row of the Payments table. docs/protocol.md, "The row", says what its attributes mean."""
+
+    request: FrozenRequest
+    attempt: int
+    payment_method: str
+    """The current attempt's; "" if the row was written again after a loss."""
+    state: PaymentState
+    payment_intent_id: str | None = None
+    released_at: int | None = None
+    cancel_requested_at: int | None = None
+    held_because: str | None = None
+    """OTHER_PARAMETERS or KEYS_USED_UP."""
+    lease_owner: str | None = None
+    lease_expires_at: int = 0
+    revision: int = 0
+    claimed_at: int = 0
+    finalized_at: int | None = None
+    last_emitted_at: int | None = None
+    held_alarmed_at: int | None = None
+    """When reconcile last raised the alarm that an operator has to release the order."""
+    reason: str | None = None
+    """Finalize.reason of the last final state."""
+    amount_refunded_minor: int = 0
+    dispute_id: str | None = None
+    dispute_status: str | None = None
+    refunds_sent: Mapping[str, Sent] = field(default_factory=dict)
+    """What is known of the requests for each refund, by its id."""
+    correlation_id: str = ""
+
+    def create_key(self, shop: str, number: int) -> str:
+        """An idempotency key of the row's window: a release begins another window, with other keys."""
+        return f"{shop}:{self.request.order_id}:{self.released_at or 0}:{number}"
+
+    def confirm_key(self, shop: str) -> str:
+        """The one idempotency key of this attempt and PaymentIntent."""
+        return f"{shop}:{self.request.order_id}:{self.attempt}:{self.payment_intent_id}"
+
+    @property
+    def dispute(self) -> Dispute | None:
+        return Dispute(self.dispute_id, self.dispute_status or "") if self.dispute_id else None
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """What every log line about the row carries."""
+        return {"order_id": self.request.order_id, **self._named("attempt correlation_id payment_intent_id")}
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The row in a log line: what decides about claims and writes."""
+        of_the_lease = self._named("state attempt revision lease_owner lease_expires_at finalized_at")
+        return of_the_lease | self._named("payment_intent_id released_at cancel_requested_at")
+
+    def _named(self, names: str) -> dict[str, Any]:
+        return {name: value for name in names.split() if (value := getattr(self, name)) is not None}
+
+
+# ---------------------------------------------------------------- what a claim and a write end with
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """The row is ours until its lease expires."""
+
+    row: Payment
+
+
+@dataclass(frozen=True)
+class HeldByAnother:
+    """Another delivery has the lease until then, in epoch seconds."""
+
+    lease_expires_at: int
+    row: Payment | None = None
+    """As it refused the claim; None if it was lost meanwhile."""
+
+
+@dataclass(frozen=True)
+class AlreadyEnded:
+    """The attempt has ended: this delivery is a duplicate."""
+
+    row: Payment
+
+
+@dataclass(frozen=True)
+class Superseded:
+    """A later attempt has taken the row over."""
+
+    row: Payment
+
+
+type Claim = Claimed | HeldByAnother | AlreadyEnded | Superseded
+
+
+class WriteRefused(Exception):
+    """Nothing was written: another worker has the row or has finalized it, or it is to be canceled."""
+
+
+# ---------------------------------------------------------------- the table
 
 UNFINISHED = "unfinished"
 """The sparse index of the rows that are PENDING or REQUIRES_ACTION: only they have its key attributes."""
@@ -137,14 +281,14 @@ class PaymentStore:
         condition = " AND attribute_not_exists(payment_intent_id)"
         return self._write_as_owner(row, {"payment_intent_id": payment_intent_id}, condition)
 
-    def finalize(self, row: Payment, final: Finalize, *, now: int) -> Payment:
+    def finalize(self, row: Payment, changes: Mapping[str, Any], *, now: int) -> Payment:
         """Write the attempt's final state, and release the lease.
 
         Raises WriteRefused: the lease is lost; or a cancellation was requested, and this state is not final. Then the
         worker keeps the lease until it ends by itself: the next claim finds the request, and cancels.
         """
-        condition = "" if final.state in FINAL else " AND attribute_not_exists(cancel_requested_at)"
-        return self._write_as_owner(row, final_changes(final, now), condition, now=now)
+        condition = "" if changes["state"] in FINAL else " AND attribute_not_exists(cancel_requested_at)"
+        return self._write_as_owner(row, changes, condition, now=now)
 
     def release(self, row: Payment, **kept: str | int) -> Payment:
         """End the lease early, so that the next delivery need not wait for it. Raises WriteRefused."""
@@ -177,23 +321,8 @@ class PaymentStore:
         sets = _setting(changes, ":next")
         return self._update(row.request.order_id, sets, "revision = :read", {**changes, **revisions})[0]
 
-    def recover(self, intent: StripeIntent, *, now: int) -> bool:
-        """Write a lost row again, from its PaymentIntent that succeeded; False if there is a row by now.
-
-        It expires when the lost one would have.
-        """
-        item = {
-            "order_id": intent.order_id,
-            "amount_minor": intent.amount_minor,
-            "currency": intent.currency,
-            "customer_id": intent.customer_id,
-            "placed_at": intent.created,
-            "attempt": 1,
-            "correlation_id": "recovered",
-            "claimed_at": now,
-            "revision": now + 1,
-            **final_changes(Finalize(PaymentState.SUCCEEDED, intent), intent.charged_at or now),
-        }
+    def insert(self, item: Mapping[str, Any]) -> bool:
+        """Write a row that was lost; False if there is a row by now."""
         try:
             self.client.put_item(TableName=self.table, Item=to_item(item), ConditionExpression=_IS_NEW)
         except self.client.exceptions.ConditionalCheckFailedException:
@@ -260,33 +389,6 @@ def _setting(changes: Mapping[str, Any], revision: str) -> str:
     ]
     removes = ", ".join(name for name, value in changes.items() if value is None)
     return f"SET {', '.join([*sets, f'revision = {revision}'])}" + (f" REMOVE {removes}" if removes else "")
-
-
-def final_changes(final: Finalize, now: int) -> dict[str, Any]:
-    """What a final state writes. REQUIRES_ACTION stays in the index of unfinished rows, and does not expire."""
-    changes: dict[str, Any] = {
-        "state": final.state,
-        "finalized_at": now,
-        "reason": final.reason,
-        "lease_owner": None,
-        "lease_expires_at": 0,
-    }
-    if final.intent:
-        changes["payment_intent_id"] = final.intent.payment_intent_id
-    if final.intent and final.state is PaymentState.SUCCEEDED:
-        changes |= after_charge(final.intent)
-    if final.state is not PaymentState.REQUIRES_ACTION:
-        changes |= {"expires_at": now + RETENTION_SECONDS, "unfinished_shard": None, "unfinished_claimed_at": None}
-    return changes
-
-
-def after_charge(intent: StripeIntent) -> dict[str, Any]:
-    """The attributes of refunds and of the newest dispute of a PaymentIntent that succeeded."""
-    refunded: dict[str, Any] = {"amount_refunded_minor": intent.amount_refunded_minor}
-    if intent.dispute is None:
-        # Nobody has asked, unless Stripe says that there is one: what the row knows stays.
-        return refunded
-    return {**refunded, "dispute_id": intent.dispute.dispute_id, "dispute_status": intent.dispute.status}
 
 
 def next_revision(row: Payment, now: int) -> int:

@@ -5,10 +5,12 @@ claim ─► create ─► store the id ─► decide by the status ─┬─►
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.rows import Dispute, FrozenRequest, Payment
+from onecharge.payments.charge_rows import Dispute, FrozenRequest, Payment
 from onecharge.payments.stripe_responses import Deferred
+from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 
 CREATE_SECONDS = 22 * 3600
@@ -45,6 +47,10 @@ def is_held(row: Payment, now: float) -> bool:
     """Whether only an operator's release lets the order's PaymentIntent be created."""
     may_not = row.held_because is not None or not may_create(row, now)
     return row.state is PaymentState.PENDING and row.payment_intent_id is None and may_not
+
+
+class Held(Deferred):
+    """No PaymentIntent is created any more: the row waits for an operator's `release`, and its message is deleted."""
 
 
 @dataclass(frozen=True)
@@ -149,3 +155,49 @@ def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
 def reason_of_cancellation(intent: StripeIntent) -> str | None:
     """Why an order is CANCELED, as its customer reads it: None if a person asked for it."""
     return EXPIRED if intent.cancellation_reason == "abandoned" else None
+
+
+# ---------------------------------------------------------------- what is written
+
+
+def final_changes(final: Finalize, now: int) -> dict[str, Any]:
+    """What a final state writes. REQUIRES_ACTION stays in the index of unfinished rows, and does not expire."""
+    changes: dict[str, Any] = {
+        "state": final.state,
+        "finalized_at": now,
+        "reason": final.reason,
+        "lease_owner": None,
+        "lease_expires_at": 0,
+    }
+    if final.intent:
+        changes["payment_intent_id"] = final.intent.payment_intent_id
+    if final.intent and final.state is PaymentState.SUCCEEDED:
+        changes |= after_charge(final.intent)
+    if final.state is not PaymentState.REQUIRES_ACTION:
+        changes |= {"expires_at": now + RETENTION_SECONDS, "unfinished_shard": None, "unfinished_claimed_at": None}
+    return changes
+
+
+def after_charge(intent: StripeIntent) -> dict[str, Any]:
+    """The attributes of refunds and of the newest dispute of a PaymentIntent that succeeded."""
+    refunded: dict[str, Any] = {"amount_refunded_minor": intent.amount_refunded_minor}
+    if intent.dispute is None:
+        # Nobody has asked, unless Stripe says that there is one: what the row knows stays.
+        return refunded
+    return {**refunded, "dispute_id": intent.dispute.dispute_id, "dispute_status": intent.dispute.status}
+
+
+def recovered(intent: StripeIntent, now: int) -> dict[str, Any]:
+    """A lost row, written again from its PaymentIntent that succeeded. It expires when the lost one would have."""
+    return {
+        "order_id": intent.order_id,
+        "amount_minor": intent.amount_minor,
+        "currency": intent.currency,
+        "customer_id": intent.customer_id,
+        "placed_at": intent.created,
+        "attempt": 1,
+        "correlation_id": "recovered",
+        "claimed_at": now,
+        "revision": now + 1,
+        **final_changes(Finalize(PaymentState.SUCCEEDED, intent), intent.charged_at or now),
+    }

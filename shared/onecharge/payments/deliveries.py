@@ -11,19 +11,19 @@ from dataclasses import replace
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge import charge
-from onecharge.payments.charge_rows import new_lease_owner
-from onecharge.payments.rows import (
+from onecharge.payments.charge_rows import (
     FINAL,
     AlreadyEnded,
     Claim,
     Claimed,
     FrozenRequest,
-    Held,
     HeldByAnother,
     Payment,
     Superseded,
     WriteRefused,
+    new_lease_owner,
 )
+from onecharge.payments.charge_rules import Held, final_changes
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync import count_end, report_dispute
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
@@ -107,7 +107,7 @@ def charge_and_finalize(row: Payment, tools: Tools) -> Disposition:
         if final.intent:
             # Before the write: once the row shows the dispute, no duplicate raises its alarm.
             report_dispute(row.request.order_id, row, final.intent, tools)
-        row = tools.payments.finalize(row, final, now=tools.now())
+        row = tools.payments.finalize(row, final_changes(final, tools.now()), now=tools.now())
     except Held as held:
         _give_back(row, held, "payment held: an operator releases it", tools)
         return Done()

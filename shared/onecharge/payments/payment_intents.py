@@ -13,9 +13,9 @@ import stripe
 
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.refunds import RefundRequested
+from onecharge.payments.charge_rows import Dispute, Payment
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.rows import Dispute, Payment
 from onecharge.payments.stripe_responses import Failure, ResponseKind, classify, is_replay, is_replayed
 
 if TYPE_CHECKING:

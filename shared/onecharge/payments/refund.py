@@ -24,6 +24,7 @@ from onecharge.contract.refunds import (
 )
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge import retrieve
+from onecharge.payments.charge_rows import Payment
 from onecharge.payments.refund_rules import (
     OVERDUE_SECONDS,
     UNCLEAR,
@@ -34,7 +35,6 @@ from onecharge.payments.refund_rules import (
     own,
     refusal_of,
 )
-from onecharge.payments.rows import Payment
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_responses import Deferred, classify
 from onecharge.payments.sync import TRIES, sync_row

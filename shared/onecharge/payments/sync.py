@@ -14,8 +14,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge import cancel, retrieve
-from onecharge.payments.charge_rules import StripeIntent
-from onecharge.payments.rows import Payment
+from onecharge.payments.charge_rows import Payment
+from onecharge.payments.charge_rules import StripeIntent, recovered
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_responses import Deferred, ResponseKind, classify
 from onecharge.payments.sync_rules import Difference, find_difference
@@ -119,7 +119,7 @@ def _apply(order_id: str, row: Payment | None, intent: StripeIntent, found: Diff
     if found.expires:
         cancel(intent, tools, "abandoned")
     elif found.recovers:
-        tools.payments.recover(intent, now=now)
+        tools.payments.insert(recovered(intent, now))
     elif row is None or not found.changes:
         return True
     elif tools.payments.write_if_unchanged(row, found.changes, now=now):

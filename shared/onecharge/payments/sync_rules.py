@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import after_charge, final_changes
-from onecharge.payments.charge_rules import Finalize, StripeIntent, reason_of_cancellation
-from onecharge.payments.rows import Payment
+from onecharge.payments.charge_rows import Payment
+from onecharge.payments.charge_rules import Finalize, StripeIntent, after_charge, final_changes, reason_of_cancellation
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 

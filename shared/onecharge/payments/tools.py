@@ -7,10 +7,9 @@ from typing import Any
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import Event
-from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rows import Payment, PaymentStore
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import PaymentIntents, RefundsAtStripe
-from onecharge.payments.rows import Payment
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import Cause

@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.charge_rules import Finalize
-from onecharge.payments.rows import FINAL, UNPAID, Payment, WriteRefused
+from onecharge.payments.charge_rows import FINAL, UNPAID, Payment, PaymentStore, WriteRefused
+from onecharge.payments.charge_rules import Finalize, final_changes, recovered
 from onecharge.payments.sync_rules import find_difference
 from onecharge.runtime.dynamodb import from_item, to_item
 from tests.shop.builders import INDEXES, ORDER_ID, PAYMENTS, REQUEST, SHOP, T0, TABLES, intent
@@ -36,7 +35,7 @@ def writes(store: PaymentStore, row: Payment | None) -> Iterator[Callable[[], ob
         yield partial(store.claim_to_cancel, ORDER_ID, now=now, **LEASE)
     yield partial(store.request_cancel, REQUEST, attempt=1, now=T0, **ABOUT)
     if row is None:
-        yield partial(store.recover, intent(), now=T0)
+        yield partial(store.insert, recovered(intent(), T0))
         return
     yield partial(store.release, row)
     yield partial(store.store_id, row, "pi_1")
@@ -44,7 +43,7 @@ def writes(store: PaymentStore, row: Payment | None) -> Iterator[Callable[[], ob
     yield partial(store.write_if_unchanged, row, {"last_emitted_at": LATER}, now=LATER)
     own = intent(payment_intent_id=row.payment_intent_id) if row.payment_intent_id else None
     for state in {*PaymentState} - {PaymentState.PENDING}:
-        yield partial(store.finalize, row, Finalize(state, own), now=T0)
+        yield partial(store.finalize, row, final_changes(Finalize(state, own), T0), now=T0)
     for status in STATUSES:
         shown = intent(status)
         difference = find_difference(row, shown, shop=SHOP, now=LATER, requires_action_seconds=0)
