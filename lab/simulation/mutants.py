@@ -14,7 +14,7 @@ from onecharge.contract.refunds import is_refundable_despite
 from onecharge.contract.states import PaymentState
 from onecharge.orders.refund_store import OrderRefundStore, _is_still, pending_minor
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charge import cancel, confirm, create, retrieve
+from onecharge.payments.charge import confirm, create
 from onecharge.payments.charge_rows import Payment, Superseded, next_revision
 from onecharge.payments.charge_rules import Finalize, Step, StripeIntent, decide, final_changes, is_held, may_create
 from onecharge.payments.payment_intents import Response
@@ -168,12 +168,13 @@ def _overlooks_the_request(row: Payment, intent: StripeIntent, *, is_answered: b
     return decide(replace(row, cancel_requested_at=None), intent, is_answered=is_answered)
 
 
-def _canceled_without_stripe(intent: StripeIntent, tools: Tools) -> StripeIntent:
-    return replace(intent, status="canceled")
+def _canceled_without_stripe(stripe: Any, _: Callable[..., Response], intent_id: str, reason: str) -> Response:
+    response: Response = stripe.retrieve(intent_id)
+    return replace(response, intent=response.intent and replace(response.intent, status="canceled"))
 
 
 def _finalizes_first(row: Payment, tools: Tools) -> StripeIntent:
-    intent = retrieve(str(row.payment_intent_id), tools)
+    intent = tools.retrieve(str(row.payment_intent_id))
     changes = final_changes(Finalize(PaymentState.SUCCEEDED, intent), tools.now())
     tools.payments.finalize(row, changes, now=tools.now())
     return confirm(row, tools)
@@ -290,7 +291,7 @@ _CHARGES: Mapping[str, Mutate] = {
     "a new key for each confirm": _with_new_keys("payment_intents", "confirm"),
     "declined after a person canceled": _deciding(_goes_on_after_canceled),
     "a request to cancel is overlooked": _replacing(decide, _overlooks_the_request),
-    "canceled without Stripe": _replacing(cancel, _canceled_without_stripe),
+    "canceled without Stripe": _whose("stripe", "cancel", _canceled_without_stripe),
     "no answer taken for a decline": _takes(ResponseKind.NO_ANSWER),
     "a 503 taken for a decline": _takes(ResponseKind.RETRYABLE),
     "a wrong API key taken for a decline": _takes(ResponseKind.ACCOUNT),

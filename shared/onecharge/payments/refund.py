@@ -23,7 +23,6 @@ from onecharge.contract.refunds import (
     RefundRequestedEvent,
 )
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge import retrieve
 from onecharge.payments.charge_rows import Payment
 from onecharge.payments.refund_rules import (
     OVERDUE_SECONDS,
@@ -58,7 +57,7 @@ def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
     if wanted.currency != row.request.currency or wanted.amount_minor > row.request.amount_minor:
         raise PoisonMessage("data.amount_minor: more than was charged, or other money")
     try:
-        charged = retrieve(row.payment_intent_id, tools).amount_refunded_minor
+        charged = tools.retrieve(row.payment_intent_id).amount_refunded_minor
         listed = list_refunds(row.payment_intent_id, tools)
         sent = row.refunds_sent.get(wanted.refund_id, Sent())
         found = decide(wanted, listed, amount_refunded_minor=charged, sent=sent, now=now) or send(event, row, tools)

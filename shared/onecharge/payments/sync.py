@@ -13,7 +13,6 @@ import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge import cancel, retrieve
 from onecharge.payments.charge_rows import Payment
 from onecharge.payments.charge_rules import StripeIntent, recovered
 from onecharge.payments.stripe_events import StripeEvent
@@ -51,7 +50,7 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
     order_id, shop = event.order_id, event.shop
     if event.is_of_dispute or event.refund is not None:
         # A dispute or a refund does not name its order.
-        intent = retrieve(event.payment_intent_id, tools, is_disputed=event.is_of_dispute)
+        intent = tools.retrieve(event.payment_intent_id, is_disputed=event.is_of_dispute)
         order_id, shop = intent.order_id, intent.shop
     if order_id is None or shop != tools.shop:
         tools.count("EventOfAnotherShop")
@@ -89,7 +88,7 @@ def sync_row(order_id: str, payment_intent_id: str, tools: Tools, *, is_disputed
         if before is not None and row is None:
             raise Deferred("the row was lost meanwhile: the next time it is written again")
         try:
-            intent = retrieve(payment_intent_id, tools, is_disputed=is_disputed)
+            intent = tools.retrieve(payment_intent_id, is_disputed=is_disputed)
         except Deferred as deferred:
             if deferred.why == ResponseKind.NOT_FOUND and (row is None or row.payment_intent_id != payment_intent_id):
                 return row  # Test data that was deleted.
@@ -117,7 +116,7 @@ def _apply(order_id: str, row: Payment | None, intent: StripeIntent, found: Diff
         tools.alarm(found.alarm, found.says, row, intent, order_id=order_id)
     report_dispute(order_id, row, intent, tools)
     if found.expires:
-        cancel(intent, tools, "abandoned")
+        tools.cancel(intent, "abandoned")
     elif found.recovers:
         tools.payments.insert(recovered(intent, now))
     elif row is None or not found.changes:
