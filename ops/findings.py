@@ -125,9 +125,9 @@ def _difference(facts: Facts, intent: StripeIntent) -> Finding | None:
     if found is None:
         return None
     says = f"{intent.payment_intent_id} is {intent.status}: {found.says}"
-    if found.recovers and facts.now - (intent.charged_at or intent.created) > RECONCILED_SECONDS:
+    if row is None and found.changes and facts.now - (intent.charged_at or intent.created) > RECONCILED_SECONDS:
         return broken(says, "its events were read before the row was lost: docs/runbook.md#restore-a-table")
-    if found.changes or found.recovers or found.expires:
+    if found.changes or found.expires:
         return waits(says, "the webhook writes it, or reconcile within 40 minutes")
     if row and row.payment_intent_id is None and row.state in UNPAID:
         return broken(says, f"{facts.ops} release {facts.order_id} --yes")

@@ -185,7 +185,7 @@ class Mending:
             differs = find_difference(row, intent, shop=tools.shop, now=tools.now(), requires_action_seconds=seconds)
             if differs is None or differs.expires:  # reconcile cancels 3-D Secure that has expired.
                 continue
-            is_written = bool(differs.changes or differs.recovers)
+            is_written = bool(differs.changes)
             if is_written and not self.is_dry_run:
                 sync_row(order_id, intent.payment_intent_id, tools)
             yield Found(order_id, f"{intent.payment_intent_id}: {differs.says}", is_left=not is_written)

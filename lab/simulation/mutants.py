@@ -15,7 +15,7 @@ from onecharge.contract.states import PaymentState
 from onecharge.orders.refund_store import OrderRefundStore, _is_still, pending_minor
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge import confirm, create
-from onecharge.payments.charge_rows import Payment, Superseded, next_revision
+from onecharge.payments.charge_rows import Payment, WriteRefused, next_revision
 from onecharge.payments.charge_rules import Finalize, Step, StripeIntent, decide, final_changes, is_held, may_create
 from onecharge.payments.payment_intents import Response
 from onecharge.payments.refund import _write_sent
@@ -417,8 +417,12 @@ _REFUNDS: Mapping[str, Mutate] = {
 
 
 def _as_if_just_emitted(_: Any, claim: Callable[..., Any], *given: Any) -> Any:
-    claimed = claim(*given)
-    return Superseded(replace(claimed.row, last_emitted_at=2 * T0)) if isinstance(claimed, Superseded) else claimed
+    try:
+        return claim(*given)
+    except WriteRefused as refused:
+        row = refused.row
+        is_superseded = row is not None and row.attempt > given[0].attempt
+        raise WriteRefused(replace(row, last_emitted_at=2 * T0) if row and is_superseded else row) from None
 
 
 _SEAMS: Mapping[str, Mutate] = {

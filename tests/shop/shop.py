@@ -208,16 +208,9 @@ class Shop:
         """One delivery of the order service's request to cancel."""
         return self.deliver(CancelRequestedEvent.of(self.order(**changes), correlation_id="c"))
 
-    def request_cancel(self, **changes: Any) -> Payment | None:
+    def request_cancel(self, **changes: Any) -> Payment:
         """The request is stored, and its worker dies: nothing is canceled."""
-        asked = self.order(**changes)
-        return self.store.request_cancel(
-            FrozenRequest.of(asked),
-            attempt=asked.attempt,
-            payment_method=asked.payment_method,
-            correlation_id="c",
-            now=self.now,
-        )
+        return self.store.request_cancel(self.order(**changes), correlation_id="c", now=self.now)
 
     def refund(self, event: RefundRequestedEvent = REFUND) -> Disposition:
         """One delivery of a refund's message."""

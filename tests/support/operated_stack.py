@@ -18,7 +18,7 @@ from charge_order.app import ORDER_EVENT
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, new_order_item
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.charge_rows import FrozenRequest, Payment
+from onecharge.payments.charge_rows import Payment
 from onecharge.payments.deliveries import handle as charge_order
 from onecharge.payments.payment_intents import description_of
 from onecharge.runtime.consumer import Consumer
@@ -29,7 +29,7 @@ from ops.connection import Stack
 from ops.output import show
 from orders_api.place_order import OrderRequest
 from stripe_standin.admin import StandInAdmin
-from tests.shop.builders import SHOP
+from tests.shop.builders import SHOP, order
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.shop.tools import tools_of
 from tests.support.fake_sns import FakeSns
@@ -172,9 +172,8 @@ class OperatedStack:
     def claim(self, order_id: str, *, at: int | None = None, **changes: Any) -> None:
         """A row as its first claim leaves it; `changes` overwrite its attributes."""
         now = int(self.now()) if at is None else at
-        request = FrozenRequest(order_id, 2500, "EUR", "cus_1", now)
-        given: dict[str, Any] = {"attempt": 1, "payment_method": "pm_card_visa", "correlation_id": "c"}
-        self.stack.payments.claim(request, **given, owner="w", now=now, lease_seconds=35)
+        claimed = order(order_id=order_id, amount_minor=2500, placed_at=datetime.fromtimestamp(now, UTC))
+        self.stack.payments.claim(claimed, correlation_id="c", now=now, lease_seconds=35)
         self.set_payment(order_id, **changes)
 
     def set_payment(self, order_id: str, **changes: Any) -> None:

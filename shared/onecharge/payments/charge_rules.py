@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import Dispute, FrozenRequest, Payment
+from onecharge.payments.charge_rows import FINAL, Dispute, FrozenRequest, Payment
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -47,6 +47,12 @@ def is_held(row: Payment, now: float) -> bool:
     """Whether only an operator's release lets the order's PaymentIntent be created."""
     may_not = row.held_because is not None or not may_create(row, now)
     return row.state is PaymentState.PENDING and row.payment_intent_id is None and may_not
+
+
+def has_ended(row: Payment, attempt: int | None) -> bool:
+    """Whether a message of this attempt, or of a cancellation (None), finds nothing left to do."""
+    is_past = attempt is not None and attempt <= row.attempt and row.state is not PaymentState.PENDING
+    return row.state in FINAL or is_past
 
 
 class Held(Deferred):
@@ -190,7 +196,6 @@ def after_charge(intent: StripeIntent) -> dict[str, Any]:
 def recovered(intent: StripeIntent, now: int) -> dict[str, Any]:
     """A lost row, written again from its PaymentIntent that succeeded. It expires when the lost one would have."""
     return {
-        "order_id": intent.order_id,
         "amount_minor": intent.amount_minor,
         "currency": intent.currency,
         "customer_id": intent.customer_id,
@@ -198,6 +203,5 @@ def recovered(intent: StripeIntent, now: int) -> dict[str, Any]:
         "attempt": 1,
         "correlation_id": "recovered",
         "claimed_at": now,
-        "revision": now + 1,
         **final_changes(Finalize(PaymentState.SUCCEEDED, intent), intent.charged_at or now),
     }

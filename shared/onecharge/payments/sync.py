@@ -9,12 +9,14 @@ not asked, but for a dispute or a refund, whose events do not name their order. 
 row that names another PaymentIntent, or none, is left alone.
 """
 
+from contextlib import suppress
+
 import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import Payment
-from onecharge.payments.charge_rules import StripeIntent, recovered
+from onecharge.payments.charge_rows import Payment, WriteRefused
+from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_responses import Deferred, ResponseKind, classify
 from onecharge.payments.sync_rules import Difference, find_difference
@@ -109,7 +111,7 @@ def _apply(order_id: str, row: Payment | None, intent: StripeIntent, found: Diff
     Once the row says what Stripe says, another event of the same change raises no alarm: so it comes first.
     """
     now = tools.now()
-    if found.alarm and not (found.changes or found.recovers) and tools.payments.read(order_id) != row:
+    if found.alarm and not found.changes and tools.payments.read(order_id) != row:
         # A worker may have stored the id, and charged, between the two reads: then all is well.
         return False
     if found.alarm:
@@ -117,10 +119,11 @@ def _apply(order_id: str, row: Payment | None, intent: StripeIntent, found: Diff
     report_dispute(order_id, row, intent, tools)
     if found.expires:
         tools.cancel(intent, "abandoned")
-    elif found.recovers:
-        tools.payments.insert(recovered(intent, now))
-    elif row is None or not found.changes:
+    elif not found.changes:
         return True
+    elif row is None:
+        with suppress(WriteRefused):
+            tools.payments.insert(order_id, found.changes, now=now)
     elif tools.payments.write_if_unchanged(row, found.changes, now=now):
         count_end(row, found.changes.get("state"), tools)
         tools.log(found.says, **{**row.log_fields, "payment_intent_id": intent.payment_intent_id})

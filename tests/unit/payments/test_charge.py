@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from onecharge.payments.charge import STEPS_MAX, charge
-from onecharge.payments.charge_rows import OTHER_PARAMETERS, Claimed
+from onecharge.payments.charge_rows import OTHER_PARAMETERS
 from onecharge.payments.charge_rules import CREATE_SECONDS, KEY_AGES_SECONDS, NOT_CHARGEABLE
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Done, RetryAfter
-from tests.shop.builders import BOUNDS, HOUR, ORDER_ID, REQUEST, SHOP, T0
+from tests.shop.builders import BOUNDS, HOUR, ORDER_ID, SHOP, T0, order
 from tests.shop.dynamodb import SENT_AGAIN
 from tests.shop.scripted_stripe import (
     ASKS_FOR_ACTION,
@@ -335,11 +335,9 @@ def test_no_request_begins_after_the_deadline(
     if late_after:
         shop.stripe.next(late_after, afterwards(lambda: shop.passes(100)))
     tools = replace(shop.tools(), deadline=shop.now + (50 if late_after else 0))
-    about: Any = {"payment_method": VISA, "correlation_id": "c", "owner": "owner", "now": shop.now, "lease_seconds": 35}
-    claim = tools.payments.claim(REQUEST, attempt=1, **about)
-    assert isinstance(claim, Claimed)
+    row = tools.payments.claim(order(), correlation_id="c", now=shop.now, lease_seconds=35)
     with pytest.raises(Deferred, match="too little time left"):
-        charge(claim.row, tools)
+        charge(row, tools)
     assert shop.stripe.operations == sent
 
 

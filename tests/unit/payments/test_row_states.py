@@ -8,18 +8,20 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import pytest
+
 from onecharge.contract.states import PaymentState
+from onecharge.payments import charge_rows
 from onecharge.payments.charge_rows import FINAL, UNPAID, Payment, PaymentStore, WriteRefused
 from onecharge.payments.charge_rules import Finalize, final_changes, recovered
 from onecharge.payments.sync_rules import find_difference
 from onecharge.runtime.dynamodb import from_item, to_item
-from tests.shop.builders import INDEXES, ORDER_ID, PAYMENTS, REQUEST, SHOP, T0, TABLES, intent
+from tests.shop.builders import INDEXES, ORDER_ID, PAYMENTS, REQUEST, SHOP, T0, TABLES, intent, order
 from tests.shop.dynamodb import MemoryDynamoDB
 
 LATER = T0 + 100
 """When each lease has expired."""
-LEASE: dict[str, Any] = {"owner": "owner", "lease_seconds": 35}
-ABOUT: dict[str, Any] = {"payment_method": "pm_1", "correlation_id": "c"}
+LEASE: dict[str, Any] = {"correlation_id": "c", "lease_seconds": 35}
 STATUSES = ("requires_payment_method", "requires_action", "succeeded", "canceled")
 KEPT = (*vars(REQUEST), "payment_intent_id", "cancel_requested_at", "payment_method_1", "payment_method_2")
 """Attributes that never change once they are written."""
@@ -31,11 +33,11 @@ def writes(store: PaymentStore, row: Payment | None) -> Iterator[Callable[[], ob
     """Every write that may follow when the row is this one."""
     for now in (T0, LATER):
         for attempt in (1, 2):
-            yield partial(store.claim, REQUEST, attempt=attempt, now=now, **LEASE, **ABOUT)
-        yield partial(store.claim_to_cancel, ORDER_ID, now=now, **LEASE)
-    yield partial(store.request_cancel, REQUEST, attempt=1, now=T0, **ABOUT)
+            yield partial(store.claim, order(attempt=attempt), now=now, **LEASE)
+        yield partial(store.claim, order(), to_cancel=True, now=now, **LEASE)
+    yield partial(store.request_cancel, order(), correlation_id="c", now=T0)
     if row is None:
-        yield partial(store.insert, recovered(intent(), T0))
+        yield partial(store.insert, ORDER_ID, recovered(intent(), T0), now=T0)
         return
     yield partial(store.release, row)
     yield partial(store.store_id, row, "pi_1")
@@ -68,8 +70,9 @@ def check(before: Item | None, after: Item) -> None:
         assert state in (PaymentState.PENDING, *FINAL)
 
 
-def test_every_write_keeps_the_rows_rules() -> None:
+def test_every_write_keeps_the_rows_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row is indexed exactly while it waits, and expires otherwise. What is final, frozen or requested stays."""
+    monkeypatch.setattr(charge_rows, "token_hex", lambda _: "owner")
     dynamodb: Any = MemoryDynamoDB(keys=TABLES, indexes=INDEXES)
     store, key = PaymentStore(dynamodb, PAYMENTS), to_item({"order_id": ORDER_ID})
 

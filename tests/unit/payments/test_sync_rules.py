@@ -36,7 +36,7 @@ def word(difference: Difference | None) -> str:
     if difference is None:
         return ""
     becomes = [str(difference.changes["state"])] if "state" in difference.changes else []
-    flags = [name for name in ("recovers", "expires") if getattr(difference, name)]
+    flags = [name for name in ["expires"] if getattr(difference, name)]
     return ", ".join([*becomes, *flags, *([f"alarm {difference.alarm}"] if difference.alarm else [])])
 
 
@@ -92,7 +92,7 @@ def test_a_success_that_the_row_does_not_name_is_an_alarm_until_it_is_returned()
         assert word(found(payment(state=PaymentState.CANCELED), shown)) == expected, back
 
 
-LOST = "recovers, alarm RowLost"
+LOST = "SUCCEEDED, alarm RowLost"
 
 
 @pytest.mark.parametrize(
