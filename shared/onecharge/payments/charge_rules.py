@@ -7,6 +7,7 @@ claim ─► create ─► store the id ─► decide by the status ─┬─►
 from dataclasses import dataclass, field
 from typing import Any
 
+from onecharge.contract.money import is_returned
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import FINAL, Dispute, FrozenRequest, Payment
 from onecharge.payments.stripe_responses import Deferred
@@ -94,9 +95,7 @@ class StripeIntent:
 
     @property
     def is_returned(self) -> bool:
-        """Whether its customer has all of the money back: refunded, or by a dispute that was lost."""
-        is_lost = self.dispute is not None and self.dispute.status == "lost"
-        return is_lost or self.amount_refunded_minor >= self.amount_minor
+        return is_returned(self.amount_minor, self.amount_refunded_minor, self.dispute and self.dispute.status)
 
     def pays(self, request: FrozenRequest) -> bool:
         """Whether it takes exactly the order's money."""
