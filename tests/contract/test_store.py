@@ -4,7 +4,7 @@ test_replay.py sends the same requests to moto's DynamoDB.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import product
 from typing import Any
@@ -79,10 +79,6 @@ class Rows:
         assert after == (refused.row if refused else row)
         assert not refused or after == before
         return None if refused else row
-
-    def request_cancel(self, at: int = T0) -> None:
-        with suppress(WriteRefused):
-            self.store.request_cancel(order(payment_method="pm_x"), correlation_id="x", now=at)
 
     def refuses(self, write: Callable[[], object]) -> bool:
         """Whether the write is refused, and has changed nothing."""
@@ -192,30 +188,31 @@ def test_only_its_lease_owner_writes_a_row(rows: Rows, change: str) -> None:
 
 
 @pytest.mark.parametrize("state", PaymentState)
-def test_a_cancellation_needs_no_lease(rows: Rows, state: PaymentState) -> None:
-    """It changes nothing else of the row, and its first time stays; what is final is not changed. The row is then
-    claimed to cancel, whatever its attempt, once its lease is free."""
-    rows.put(state)
-    assert not rows.claim(to_cancel=True)
-    for at in (T0, T0 + 8):
-        rows.request_cancel(at)
-        row = rows.read()
-        assert row.cancel_requested_at == (None if state in FINAL else T0)
-        assert (row.state, row.lease_owner, row.attempt, row.request) == (state, "one", ATTEMPT, REQUEST)
-    for at in (LATER - 1, LATER):
-        assert bool(rows.claim(at=at, to_cancel=True)) == (state not in FINAL and at == LATER)
-    assert (rows.read().state, rows.read().attempt) == (state if state in FINAL else PENDING, ATTEMPT)
+def test_every_cancellation_of_every_row(rows: Rows, state: PaymentState) -> None:
+    """What is not final is claimed to cancel, whatever its attempt, once its lease is free. A worker that has the row
+    finds the request there. Its first time stays, and nothing else changes."""
+    for attempt, at, before in product((1, 2, 3), (LATER - 1, LATER), (None, T0)):
+        rows.put(state, cancel_requested_at=before, expires_at=T0)
+        claimed = rows.claim(attempt, at=at, to_cancel=True, **OTHERS)
+        assert (claimed is not None) == (state not in FINAL and at == LATER)
+        if claimed:
+            assert (claimed.state, claimed.attempt, claimed.request) == (PENDING, ATTEMPT, REQUEST)
+            assert (claimed.cancel_requested_at, claimed.lease_owner) == (before or LATER, "owner")
+            assert "expires_at" not in rows.item
+        row = rows.put(state, cancel_requested_at=before)
+        assert rows.refuses(lambda: rows.store.request_cancel(ORDER_ID, now=LATER)) == bool(before or state != PENDING)
+        if state is PENDING:
+            asked = replace(row, cancel_requested_at=before or LATER, revision=row.revision + (before is None))
+            assert rows.read() == asked
 
 
 def test_a_cancellation_before_any_claim_creates_the_row(rows: Rows) -> None:
-    """With the frozen request and no lease; a claim to cancel creates none."""
-    assert not rows.claim(to_cancel=True)
-    rows.request_cancel()
-    row = rows.read()
-    assert (row.request, row.state, row.lease_owner, row.lease_expires_at) == (REQUEST, PENDING, None, 0)
+    """With the frozen request. Where there is none, nothing is requested of it."""
+    assert rows.refuses(lambda: rows.store.request_cancel(ORDER_ID, now=T0))
+    row = rows.claim(3, at=T0, to_cancel=True)
+    assert row is not None
+    assert (row.request, row.state, row.attempt, row.payment_method) == (REQUEST, PENDING, 3, "pm_x")
     assert (row.cancel_requested_at, row.revision) == (T0, T0 + 1)
-    assert rows.claim()
-    assert rows.read().cancel_requested_at == T0
 
 
 # ---------------------------------------------------------------- webhooks, reconcile and operators

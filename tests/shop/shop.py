@@ -210,7 +210,8 @@ class Shop:
 
     def request_cancel(self, **changes: Any) -> Payment:
         """The request is stored, and its worker dies: nothing is canceled."""
-        return self.store.request_cancel(self.order(**changes), correlation_id="c", now=self.now)
+        about: Any = {"correlation_id": "c", "now": self.now, "lease_seconds": 0}
+        return self.store.claim(self.order(**changes), to_cancel=True, **about)
 
     def refund(self, event: RefundRequestedEvent = REFUND) -> Disposition:
         """One delivery of a refund's message."""

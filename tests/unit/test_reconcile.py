@@ -179,9 +179,9 @@ def test_an_order_that_is_held_raises_one_alarm_a_day(shop: Shop) -> None:
     """From the end of its window on, also if it is to be canceled; until an operator releases it."""
     shop.crash_before("create")
     shop.crash_before("create", "b")
-    shop.now = T0 + CREATE_SECONDS - 1
+    shop.passes()
     shop.request_cancel(order_id=order_id("b"))
-    shop.now -= 1
+    shop.now = T0 + CREATE_SECONDS - 2
     for after_seconds, expected in ((1, 0), (1, 2), (HELD_ALARM_SECONDS - 1, 0), (1, 2)):
         assert alarms_of(shop, after_seconds=after_seconds) == [Cause.HELD] * expected
     held = {line["order_id"] for line in shop.log.lines if line.get("cause") == Cause.HELD}

@@ -163,7 +163,7 @@ class PaymentStore:
     def claim(
         self, order: OrderPlaced, *, correlation_id: str, now: int, lease_seconds: int, to_cancel: bool = False
     ) -> Payment:
-        """Claim the order's attempt; or, to cancel, its row whose cancellation is requested, whatever its attempt.
+        """Claim the order's attempt; or, to cancel, its row whatever the attempt, and store that this is requested.
 
         A row that exists keeps what it froze. Raises WriteRefused.
         """
@@ -172,15 +172,16 @@ class PaymentStore:
         # The row that was claimed last is visited last. What the attempt before left behind is removed.
         changes = {
             **{"state": PaymentState.PENDING, "lease_owner": owner, "lease_expires_at": now + lease_seconds},
-            **{"claimed_at": now, **_indexed(order, now)},
+            **{"claimed_at": now, "unfinished_shard": shard_of(order.order_id), "unfinished_claimed_at": now},
             **{"reason": None, "finalized_at": None, "expires_at": None},
         }
-        condition = f"{_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}"
-        if to_cancel:
-            condition = f"attribute_exists(cancel_requested_at) AND {_IS_UNPAID} AND {_LEASE_IS_FREE}"
-        else:
-            changes["attempt"] = order.attempt
         frozen = _frozen(order, correlation_id)
+        if to_cancel:
+            condition = f"{_IS_NEW} OR ({_IS_UNPAID} AND {_LEASE_IS_FREE})"
+            frozen |= {"attempt": order.attempt, "cancel_requested_at": now}
+        else:
+            condition = f"{_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}"
+            changes["attempt"] = order.attempt
         try:
             return self._write(order.order_id, changes, condition, now=now, frozen=frozen)
         except WriteRefused as refused:
@@ -189,16 +190,10 @@ class PaymentStore:
                 return refused.row
             raise
 
-    def request_cancel(self, order: OrderPlaced, *, correlation_id: str, now: int) -> Payment:
-        """Store the request to cancel, whoever has the lease. Raises WriteRefused: it is stored, or too late."""
-        unclaimed = {"attempt": order.attempt, "state": PaymentState.PENDING, "lease_expires_at": 0, "claimed_at": now}
-        return self._write(
-            order.order_id,
-            {"cancel_requested_at": now, "expires_at": None},
-            f"{_IS_NEW} OR ({_IS_UNPAID} AND attribute_not_exists(cancel_requested_at))",
-            now=now,
-            frozen=_frozen(order, correlation_id) | unclaimed | _indexed(order, now),
-        )
+    def request_cancel(self, order_id: str, *, now: int) -> Payment:
+        """Store the request to cancel a row that a worker has. Raises WriteRefused: it is stored, or too late."""
+        condition = "#state = :pending AND attribute_not_exists(cancel_requested_at)"
+        return self._write(order_id, {"cancel_requested_at": now}, condition, now=now)
 
     def store_id(self, row: Payment, payment_intent_id: str) -> Payment:
         """Store the PaymentIntent's id, once; returns the row, whose cancellation may be requested by now.
@@ -313,10 +308,6 @@ def _frozen(order: OrderPlaced, correlation_id: str) -> dict[str, Any]:
     """What the first claim freezes: one payment method for each attempt, so that a later message cannot change it."""
     request = {name: value for name, value in vars(FrozenRequest.of(order)).items() if name != "order_id"}
     return {**request, "correlation_id": correlation_id, f"payment_method_{order.attempt}": order.payment_method}
-
-
-def _indexed(order: OrderPlaced, now: int) -> dict[str, Any]:
-    return {"unfinished_shard": shard_of(order.order_id), "unfinished_claimed_at": now}
 
 
 def _name(attribute: str) -> str:

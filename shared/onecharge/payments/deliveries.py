@@ -2,7 +2,7 @@
 
 OrderPlaced ─► claim ─┬─► charge ─► finalize ─► Done; BackOff if it has to be delivered again
 CancelRequested ──────┤             held: Done, an operator releases it
- (stored first)       ├─► refused by a lease ─► RetryAfter, once it has expired
+                       ├─► refused by a lease ─► RetryAfter, once it has expired
                       └─► refused, as the attempt has ended: a duplicate ─► Done; a late one emits the outcome again
 """
 
@@ -43,18 +43,18 @@ def handle(event: OrderEvent, tools: Tools) -> Disposition:
 
 
 def _claim(event: OrderEvent, tools: Tools) -> Payment:
-    """Claim the row; first store a cancellation, whoever has the lease. Raises WriteRefused."""
-    order, now = event.data, tools.now()
+    """Claim the row; a request to cancel is stored, even if another worker has it. Raises WriteRefused."""
+    order, now, is_canceling = event.data, tools.now(), isinstance(event, CancelRequestedEvent)
     about, seconds = event.correlationid, tools.lease_seconds
     claim = partial(tools.payments.claim, correlation_id=about, now=now, lease_seconds=seconds)
-    if isinstance(event, CancelRequestedEvent):
-        with suppress(WriteRefused):
-            tools.payments.request_cancel(order, correlation_id=about, now=now)
-        return claim(order, to_cancel=True)
     try:
-        return claim(order)
+        return claim(order, to_cancel=is_canceling)
     except WriteRefused as refused:
         row = refused.row
+        if is_canceling:
+            with suppress(WriteRefused):
+                tools.payments.request_cancel(order.order_id, now=now)
+            raise
         if row is None or row.state is not PaymentState.PENDING or row.attempt <= order.attempt:
             raise
         # The order was restored to an earlier attempt. No other message asks for the later one.

@@ -53,8 +53,8 @@ def find_difference(
     if intent.status == "canceled" and row.state in (PaymentState.DECLINED, PaymentState.REQUIRES_ACTION):
         final = Finalize(PaymentState.CANCELED, intent, reason_of_cancellation(intent))
         return Difference("it was canceled: the row becomes CANCELED", final_changes(final, now))
-    if row.state is not PaymentState.REQUIRES_ACTION or row.cancel_requested_at is not None:
-        # A worker finishes what is PENDING, and a cancellation.
+    if row.state is not PaymentState.REQUIRES_ACTION:
+        # A worker finishes what is PENDING, and what is to be canceled is.
         return None
     if intent.status == "requires_payment_method":
         final = Finalize(PaymentState.DECLINED, intent, intent.error_code or intent.status)
