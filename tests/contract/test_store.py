@@ -234,8 +234,7 @@ def test_a_row_is_written_on_the_revision_that_was_read(rows: Rows, revision: in
 
 
 def test_a_lost_row_is_recovered_once(rows: Rows) -> None:
-    """From its PaymentIntent; it expires when the lost one would have, and its revision is the present time's. A row
-    that exists is never overwritten."""
+    """Its revision is the present time's. A row that exists is never overwritten."""
     shown = intent(charged_at=T0 + 5, amount_refunded_minor=400)
     assert rows.store.insert(ORDER_ID, recovered(shown, T0 + 9), now=T0 + 9)
     row = rows.read()

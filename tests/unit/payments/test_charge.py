@@ -18,7 +18,6 @@ from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Done, RetryAfter
 from tests.shop.builders import BOUNDS, HOUR, ORDER_ID, SHOP, T0, order
-from tests.shop.dynamodb import SENT_AGAIN
 from tests.shop.scripted_stripe import (
     ASKS_FOR_ACTION,
     LOST,
@@ -308,13 +307,6 @@ def test_two_workers_at_once_charge_once(
     shop.passes()
     shop.deliver()
     assert (shop.outcome, shop.stripe.charged) == (("SUCCEEDED", "pi_0"), ["pi_0"])
-
-
-def test_a_claim_that_botocore_sends_again_is_this_workers(shop: Shop) -> None:
-    """The first request's answer was lost. The second is refused by the lease that the first took."""
-    shop.io.faults.update(dynamodb_UpdateItem=SENT_AGAIN)
-    assert shop.deliver() == Done()
-    assert shop.outcome == ("SUCCEEDED", "pi_0")
 
 
 @pytest.mark.parametrize("is_canceling", [False, True])
