@@ -115,15 +115,7 @@ class PaymentIntents:
         disputes = [Dispute(each.id, each.status) for each in self.client.v1.disputes.list(of_it).data]
         return replace(intent, dispute=Dispute.that_counts(disputes))
 
-
-@dataclass(frozen=True)
-class RefundsAtStripe:
-    """Requests through one StripeClient, and so to one account."""
-
-    client: stripe.StripeClient
-    shop: str
-
-    def create(self, wanted: RefundRequested, payment_intent_id: str) -> StripeRefund | Failure:
+    def create_refund(self, wanted: RefundRequested, payment_intent_id: str) -> StripeRefund | Failure:
         """Create the refund, under its one key."""
         metadata = {"shop": self.shop, "order_id": wanted.order_id, "refund_id": wanted.refund_id}
         parameters: RefundCreateParams = {
@@ -143,7 +135,7 @@ class RefundsAtStripe:
         # A replay shows it as it was then: the next delivery lists it.
         return Failure(ResponseKind.RETRYABLE, "replayed") if is_replayed(made) else read_refund(made)
 
-    def list(self, payment_intent_id: str) -> list[StripeRefund]:
+    def list_refunds(self, payment_intent_id: str) -> list[StripeRefund]:
         """All refunds of the PaymentIntent, the newest first. Raises stripe.StripeError."""
         parameters: Any = {"payment_intent": payment_intent_id, "limit": _PAGE_SIZE}
         return list(map(read_refund, self.client.v1.refunds.list(parameters).auto_paging_iter()))

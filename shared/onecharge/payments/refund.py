@@ -80,7 +80,7 @@ def list_refunds(payment_intent_id: str, tools: Tools) -> list[StripeRefund]:
     """All of the PaymentIntent's refunds, the newest first. Raises Deferred."""
     tools.require_time()
     try:
-        return tools.refunds.list(payment_intent_id)
+        return tools.stripe.list_refunds(payment_intent_id)
     except stripe.StripeError as error:
         raise classify(error).deferred from error
 
@@ -94,7 +94,7 @@ def send(event: RefundRequestedEvent, row: Payment, tools: Tools) -> StripeRefun
     tools.wait_for_token(tools.rate.refunds.take)
     if not _write_sent(row, wanted.refund_id, row.refunds_sent.get(wanted.refund_id, Sent()).before(sent_at), tools):
         raise Deferred("the payment's row has changed since it was read")
-    made = tools.refunds.create(wanted, str(row.payment_intent_id))
+    made = tools.stripe.create_refund(wanted, str(row.payment_intent_id))
     if isinstance(made, StripeRefund):
         return made
     code = refusal_of(made)

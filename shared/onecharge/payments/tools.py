@@ -10,7 +10,7 @@ from aws_lambda_powertools import Logger
 from onecharge.contract.events import Event
 from onecharge.payments.charge_rows import Payment, PaymentStore
 from onecharge.payments.charge_rules import StripeIntent
-from onecharge.payments.payment_intents import PaymentIntents, RefundsAtStripe
+from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.stripe_responses import Deferred, classify
 from onecharge.runtime.alarms import Cause
@@ -44,10 +44,6 @@ class Tools:
     @property
     def shop(self) -> str:
         return self.stripe.shop
-
-    @property
-    def refunds(self) -> RefundsAtStripe:
-        return RefundsAtStripe(self.stripe.client, self.shop)
 
     def now(self) -> int:
         """The time in whole epoch seconds, as it is stored."""
