@@ -116,9 +116,9 @@ def _give_back(row: Payment, deferred: Deferred, message: str, tools: Tools) -> 
 
 
 def reemit_if_late(row: Payment, tools: Tools) -> None:
-    """Emit the outcome again through the table's stream, unless there is none, or it was emitted a short time ago."""
+    """Emit the outcome again through the table's stream, unless it was emitted a short time ago."""
     now, emitted_at = tools.now(), max(row.finalized_at or 0, row.last_emitted_at or 0)
-    if row.state is not PaymentState.PENDING and now - emitted_at >= REEMIT_AFTER_SECONDS:
+    if now - emitted_at >= REEMIT_AFTER_SECONDS:
         tools.payments.write_if_unchanged(row, {"last_emitted_at": now}, now=now)
 
 
