@@ -146,6 +146,9 @@ class WriteRefused(Exception):
 UNFINISHED = "unfinished"
 """The sparse index of the rows that are PENDING or REQUIRES_ACTION: only they have its key attributes."""
 
+_NEXT = "if_not_exists(revision, :now) + :one"
+"""A new row's revision is the present time: consumers may have seen a row that was lost."""
+
 _IS_NEW = "attribute_not_exists(order_id)"
 _LEASE_IS_FREE = "lease_expires_at <= :now"
 _SAME_ATTEMPT = f"(attempt = :attempt AND #state = :pending AND {_LEASE_IS_FREE})"
@@ -183,7 +186,7 @@ class PaymentStore:
             condition = f"{_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}"
             changes["attempt"] = order.attempt
         try:
-            return self._write(order.order_id, changes, condition, now=now, frozen=frozen)
+            return self._write(order.order_id, changes, condition, _NEXT, frozen=frozen, now=now, one=1)
         except WriteRefused as refused:
             # boto3 repeats a request whose answer was lost: the claim that refuses this one may be this one.
             if refused.row and refused.row.lease_owner == owner:
@@ -193,7 +196,7 @@ class PaymentStore:
     def request_cancel(self, order_id: str, *, now: int) -> Payment:
         """Store the request to cancel a row that a worker has. Raises WriteRefused: it is stored, or too late."""
         condition = "#state = :pending AND attribute_not_exists(cancel_requested_at)"
-        return self._write(order_id, {"cancel_requested_at": now}, condition, now=now)
+        return self._write(order_id, {"cancel_requested_at": now}, condition, "revision + :one", one=1)
 
     def store_id(self, row: Payment, payment_intent_id: str) -> Payment:
         """Store the PaymentIntent's id, once; returns the row, whose cancellation may be requested by now.
@@ -219,14 +222,15 @@ class PaymentStore:
     def write_if_unchanged(self, row: Payment, changes: Mapping[str, Any], *, now: int) -> bool:
         """Write these attributes (None removes one), whoever has the lease; False if the row has changed since."""
         try:
-            self._write(row.request.order_id, changes, "revision = :read", now=now, row=row, read=row.revision)
+            revisions: dict[str, Any] = {"read": row.revision, "next": next_revision(row, now)}
+            self._write(row.request.order_id, changes, "revision = :read", ":next", **revisions)
         except WriteRefused:
             return False
         return True
 
     def insert(self, order_id: str, changes: Mapping[str, Any], *, now: int) -> Payment:
         """Write a row that was lost. Raises WriteRefused: there is a row by now."""
-        return self._write(order_id, changes, _IS_NEW, now=now)
+        return self._write(order_id, changes, _IS_NEW, _NEXT, now=now, one=1)
 
     def read(self, order_id: str) -> Payment | None:
         """The row of the order, strongly consistent."""
@@ -255,17 +259,18 @@ class PaymentStore:
 
     def _write_as_owner(self, row: Payment, changes: Mapping[str, Any], condition: str = "", now: int = 0) -> Payment:
         ours: dict[str, Any] = {"ours": row.lease_owner or "nobody", "was": row.attempt}
+        # A request to cancel may have moved the revision on since the row was read.
+        ours["step"] = next_revision(row, now) - row.revision
         condition = f"lease_owner = :ours AND #state = :pending AND attempt = :was{condition}"
-        return self._write(row.request.order_id, changes, condition, now=now, row=row, **ours)
+        return self._write(row.request.order_id, changes, condition, "revision + :step", **ours)
 
     def _write(
         self,
         order_id: str,
         changes: Mapping[str, Any],
         condition: str,
+        revision: str,
         *,
-        now: int,
-        row: Payment | None = None,
         frozen: Mapping[str, Any] = MappingProxyType({}),
         **values: Any,
     ) -> Payment:
@@ -273,16 +278,13 @@ class PaymentStore:
 
         Args:
             changes: None removes the attribute.
-            row: as it was read.
+            revision: what it becomes.
             frozen: written unless the row has the attribute.
-            values: those of the condition, without its states.
+            values: those of condition and revision, without the states.
         """
         sets = [f"{_name(each)} = if_not_exists({_name(each)}, :{each})" for each in frozen]
         sets += [f"{_name(each)} = :{each}" for each, value in changes.items() if value is not None]
-        # A new row's revision is the present time: consumers may have seen a row that was lost. A step, since a request
-        # to cancel may have moved the revision on since the row was read.
-        sets.append("revision = if_not_exists(revision, :now) + :step")
-        step = next_revision(row, now) - row.revision if row else 1
+        sets.append(f"revision = {revision}")
         removed = ", ".join(each for each, value in changes.items() if value is None)
         update = f"SET {', '.join(sets)}" + (f" REMOVE {removed}" if removed else "")
         values |= {state.lower(): state for state in UNPAID if f":{state.lower()}" in condition}
@@ -293,7 +295,7 @@ class PaymentStore:
                 Key=to_item({"order_id": order_id}),
                 UpdateExpression=update,
                 ConditionExpression=condition,
-                ExpressionAttributeValues=expression_values(**frozen, **changes, **values, now=now, step=step),
+                ExpressionAttributeValues=expression_values(**frozen, **changes, **values),
                 ReturnValues="ALL_NEW",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 **names,
