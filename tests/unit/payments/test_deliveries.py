@@ -225,6 +225,16 @@ def test_a_held_order_keeps_its_cancellation(shop: Shop) -> None:
     assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_0"), [])
 
 
+def test_a_cancellation_is_stored_while_a_worker_has_the_row(shop: Shop) -> None:
+    """So the worker does not finalize a payment that can still succeed; the next claim cancels it."""
+    seen: list[Any] = []
+    shop.stripe.next("confirm", meanwhile(lambda: seen.append(shop.cancel(payment_method=ASKS_FOR_ACTION))))
+    assert (shop.deliver(payment_method=ASKS_FOR_ACTION), seen) == (BackOff(), [RetryAfter(BOUNDS.lease_seconds)])
+    shop.passes()
+    assert shop.deliver(payment_method=ASKS_FOR_ACTION) == Done()
+    assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_0"), [])
+
+
 @pytest.mark.parametrize("operation", ["create", "cancel"])
 @pytest.mark.parametrize("step", [NO_ANSWER, LOST, killed, killed_after])
 def test_a_cancellation_that_was_interrupted_is_finished_by_the_next_delivery(
