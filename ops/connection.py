@@ -22,7 +22,7 @@ import stripe
 from botocore.config import Config
 
 from onecharge.contract.events import ORDER_ID_PATTERN
-from onecharge.contract.refunds import REFUND_ID_PATTERN
+from onecharge.contract.refund_events import REFUND_ID_PATTERN
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore

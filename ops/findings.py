@@ -17,11 +17,11 @@ from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.transitions import OUTCOMES, WAITING
+from onecharge.payments.charge_rows import UNPAID, Payment
 from onecharge.payments.charge_rules import StripeIntent, decide, is_held
 from onecharge.payments.payment_intents import read_refund
 from onecharge.payments.refund_rules import StripeRefund
 from onecharge.payments.refund_rules import own as own_refund
-from onecharge.payments.rows import UNPAID, Payment
 from onecharge.payments.stripe_responses import Deferred, ResponseKind
 from onecharge.payments.sync_rules import find_difference
 from ops.errors import NO_SUCH_ORDER
@@ -133,9 +133,9 @@ def _difference(facts: Facts, intent: StripeIntent) -> Finding | None:
     if found is None:
         return None
     says = f"{intent.payment_intent_id} is {intent.status}: {found.says}"
-    if found.recovers and facts.now - (intent.charged_at or intent.created) > RECONCILED_SECONDS:
+    if row is None and found.changes and facts.now - (intent.charged_at or intent.created) > RECONCILED_SECONDS:
         return broken(says, "its events were read before the row was lost: docs/runbook.md#restore-a-table")
-    if found.changes or found.recovers or found.expires:
+    if found.changes or found.expires:
         return waits(says, "the webhook writes it, or reconcile within 40 minutes")
     if row and row.payment_intent_id is None and row.state in UNPAID:
         return broken(says, f"{facts.ops} release {facts.order_id} --yes")

@@ -15,10 +15,9 @@ from heapq import nlargest
 from typing import Any, NamedTuple, Self
 
 from onecharge.orders.store import OrderStore
-from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rows import OTHER_PARAMETERS, Payment, PaymentStore
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import PaymentIntents, metadata_of, read_intent
-from onecharge.payments.rows import OTHER_PARAMETERS, Payment
 from onecharge.payments.stripe_responses import ResponseKind
 from onecharge.runtime.dynamodb import ALL_SHARDS
 from onecharge.runtime.paging import paged

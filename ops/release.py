@@ -18,9 +18,15 @@ from typing import Any, NamedTuple
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.charge_rows import final_changes
-from onecharge.payments.charge_rules import CREATE_SECONDS, Finalize, StripeIntent, is_held, reason_of_cancellation
-from onecharge.payments.rows import OTHER_PARAMETERS, Payment
+from onecharge.payments.charge_rows import OTHER_PARAMETERS, Payment
+from onecharge.payments.charge_rules import (
+    CREATE_SECONDS,
+    Finalize,
+    StripeIntent,
+    final_changes,
+    is_held,
+    reason_of_cancellation,
+)
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from ops.connection import ORDER, Stack
 from ops.errors import Problem

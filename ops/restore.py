@@ -28,12 +28,11 @@ from onecharge.contract.refund_events import REFUND_ID_PATTERN
 from onecharge.contract.states import PaymentState
 from onecharge.orders.refund_store import OrderRefundStore, pending_minor
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charge_rows import payment_of
+from onecharge.payments.charge_rows import UNPAID, Payment, payment_of
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import metadata_of
 from onecharge.payments.refund import list_refunds, tell
 from onecharge.payments.refund_rules import own
-from onecharge.payments.rows import UNPAID, Payment
 from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.stripe_responses import Deferred
@@ -185,7 +184,7 @@ class Mending:
             differs = find_difference(row, intent, shop=tools.shop, now=tools.now(), requires_action_seconds=seconds)
             if differs is None or differs.expires:  # reconcile cancels 3-D Secure that has expired.
                 continue
-            is_written = bool(differs.changes or differs.recovers)
+            is_written = bool(differs.changes)
             if is_written and not self.is_dry_run:
                 sync_row(order_id, intent.payment_intent_id, tools)
             yield Found(order_id, f"{intent.payment_intent_id}: {differs.says}", is_left=not is_written)

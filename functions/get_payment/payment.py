@@ -45,8 +45,8 @@ def payment_api(
         if payment is None or payment.request.customer_id != request.subject:
             raise order_not_found()
         intent = None
-        # With the secret, the customer's page could confirm a PaymentIntent that is to be canceled.
-        if payment.state is PaymentState.REQUIRES_ACTION and payment.cancel_requested_at is None:
+        # What is to be canceled is PENDING: with the secret, the customer's page could confirm it.
+        if payment.state is PaymentState.REQUIRES_ACTION:
             response = stripe().retrieve(str(payment.payment_intent_id))
             if response.failure:
                 # Stripe does not answer, or the API key is another account's.

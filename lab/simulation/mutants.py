@@ -14,14 +14,13 @@ from onecharge.contract.refund_events import is_refundable_despite
 from onecharge.contract.states import PaymentState
 from onecharge.orders.refund_store import OrderRefundStore, _is_still, pending_minor
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charge import cancel, confirm, create, retrieve
-from onecharge.payments.charge_rows import next_revision
-from onecharge.payments.charge_rules import Finalize, Step, StripeIntent, decide, is_held, may_create
+from onecharge.payments.charge import confirm, create
+from onecharge.payments.charge_rows import Payment, WriteRefused, next_revision
+from onecharge.payments.charge_rules import Finalize, Step, StripeIntent, decide, final_changes, is_held, may_create
 from onecharge.payments.payment_intents import Response
 from onecharge.payments.refund import _write_sent
 from onecharge.payments.refund_rules import REFUSED, Sent, StripeRefund, after_refusal, own
 from onecharge.payments.refund_rules import decide as decide_refund
-from onecharge.payments.rows import Payment, Superseded
 from onecharge.payments.stripe_events import parse_event
 from onecharge.payments.stripe_responses import Failure, ResponseKind, classify
 from onecharge.payments.sync import sync, sync_row
@@ -169,13 +168,15 @@ def _overlooks_the_request(row: Payment, intent: StripeIntent, *, is_answered: b
     return decide(replace(row, cancel_requested_at=None), intent, is_answered=is_answered)
 
 
-def _canceled_without_stripe(intent: StripeIntent, tools: Tools) -> StripeIntent:
-    return replace(intent, status="canceled")
+def _canceled_without_stripe(stripe: Any, _: Callable[..., Response], intent_id: str, reason: str) -> Response:
+    response: Response = stripe.retrieve(intent_id)
+    return replace(response, intent=response.intent and replace(response.intent, status="canceled"))
 
 
 def _finalizes_first(row: Payment, tools: Tools) -> StripeIntent:
-    intent = retrieve(str(row.payment_intent_id), tools)
-    tools.payments.finalize(row, Finalize(PaymentState.SUCCEEDED, intent), now=tools.now())
+    intent = tools.retrieve(str(row.payment_intent_id))
+    changes = final_changes(Finalize(PaymentState.SUCCEEDED, intent), tools.now())
+    tools.payments.finalize(row, changes, now=tools.now())
     return confirm(row, tools)
 
 
@@ -290,7 +291,7 @@ _CHARGES: Mapping[str, Mutate] = {
     "a new key for each confirm": _with_new_keys("payment_intents", "confirm"),
     "declined after a person canceled": _deciding(_goes_on_after_canceled),
     "a request to cancel is overlooked": _replacing(decide, _overlooks_the_request),
-    "canceled without Stripe": _replacing(cancel, _canceled_without_stripe),
+    "canceled without Stripe": _whose("stripe", "cancel", _canceled_without_stripe),
     "no answer taken for a decline": _takes(ResponseKind.NO_ANSWER),
     "a 503 taken for a decline": _takes(ResponseKind.RETRYABLE),
     "a wrong API key taken for a decline": _takes(ResponseKind.ACCOUNT),
@@ -416,8 +417,12 @@ _REFUNDS: Mapping[str, Mutate] = {
 
 
 def _as_if_just_emitted(_: Any, claim: Callable[..., Any], *given: Any) -> Any:
-    claimed = claim(*given)
-    return Superseded(replace(claimed.row, last_emitted_at=2 * T0)) if isinstance(claimed, Superseded) else claimed
+    try:
+        return claim(*given)
+    except WriteRefused as refused:
+        row = refused.row
+        is_superseded = row is not None and row.attempt > given[0].attempt
+        raise WriteRefused(replace(row, last_emitted_at=2 * T0) if row and is_superseded else row) from None
 
 
 _SEAMS: Mapping[str, Mutate] = {

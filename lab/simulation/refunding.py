@@ -18,8 +18,7 @@ from lab.simulation.service import ORDERS, RowKey
 from lab.simulation.world import DISPUTES, OPERATOR_BOUNDS, Scenario, Violation
 from onecharge.contract.events import Event
 from onecharge.contract.refund_events import RefundRequestedEvent, RefundState, is_refundable_despite
-from onecharge.payments.charge import retrieve
-from onecharge.payments.rows import Dispute
+from onecharge.payments.charge_rows import Dispute
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.consumer import BackOff, Disposition, Done
 from onecharge.runtime.dynamodb import from_item, to_item
@@ -308,7 +307,7 @@ class RefundWorld(BothServicesWorld):
         command = self.service.release(self.order_store, self.service.stripe.client)
         mending = Mending(command, self.refund_store, tools)
         found = [
-            *mending.row(ORDER_ID, [retrieve(PAYMENT_INTENT, tools)]),
+            *mending.row(ORDER_ID, [tools.retrieve(PAYMENT_INTENT)]),
             *mending.refunds_since(0),
             *mending.orders(),
         ]

@@ -42,10 +42,9 @@ from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.refund_events import RefundRequestedEvent
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charge_rows import payment_of
+from onecharge.payments.charge_rows import Payment, payment_of
 from onecharge.payments.charge_rules import CREATE_SECONDS
 from onecharge.payments.payment_intents import description_of
-from onecharge.payments.rows import Payment
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import Consumer, Disposition

@@ -4,34 +4,38 @@ test_replay.py sends the same requests to moto's DynamoDB.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import product
 from typing import Any
 
 import pytest
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import PaymentStore, final_changes
-from onecharge.payments.charge_rules import Finalize
-from onecharge.payments.rows import (
+from onecharge.payments import charge_rows
+from onecharge.payments.charge_rows import (
     FINAL,
-    AlreadyEnded,
-    Claimed,
     Dispute,
-    HeldByAnother,
     Payment,
-    Superseded,
+    PaymentStore,
     WriteRefused,
 )
+from onecharge.payments.charge_rules import Finalize, final_changes, has_ended, recovered
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import SHARDS, from_item, shard_of, to_item
-from tests.shop.builders import ORDER_ID, PAYMENTS, REQUEST, T0, intent
+from tests.shop.builders import ORDER_ID, PAYMENTS, REQUEST, T0, intent, order
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.harness import create_table
 
 PENDING, SUCCEEDED, DECLINED, REQUIRES_ACTION, CANCELED = PaymentState
 LEASE, LATER, ATTEMPT = 35, T0 + 35, 2
 FROZEN: dict[str, Any] = vars(REQUEST)
-OTHERS: dict[str, Any] = {"amount_minor": 1, "currency": "USD", "customer_id": "cus_2", "placed_at": T0 + 1}
+OTHERS: dict[str, Any] = {
+    "amount_minor": 1,
+    "currency": "USD",
+    "customer_id": "cus_2",
+    "placed_at": datetime.fromtimestamp(T0 + 1, UTC),
+}
 
 
 class Rows:
@@ -63,14 +67,18 @@ class Rows:
         [item] = self.client.tables[PAYMENTS].values()
         return from_item(item)
 
-    def claim(self, attempt: int, *, owner: str = "two", at: int = LATER, **request: Any) -> Any:
-        about = {"payment_method": "pm_x", "correlation_id": "x", "owner": owner, "now": at, "lease_seconds": LEASE}
-        given = REQUEST.__class__(**{**FROZEN, **request})
-        return self.store.claim(given, attempt=attempt, **about)
-
-    def request_cancel(self, at: int = T0) -> Payment:
-        row: Payment = self.store.request_cancel(REQUEST, attempt=1, payment_method="pm_x", correlation_id="x", now=at)
-        return row
+    def claim(self, attempt: int = 1, *, at: int = LATER, to_cancel: bool = False, **changes: Any) -> Payment | None:
+        """The row, or None if the claim is refused, with the row as it is."""
+        asked, about = order(attempt=attempt, payment_method="pm_x", **changes), {"correlation_id": "x", "now": at}
+        before, refused = self.store.read(asked.order_id), None
+        try:
+            row: Payment = self.store.claim(asked, **about, lease_seconds=LEASE, to_cancel=to_cancel)
+        except WriteRefused as error:
+            refused = error
+        after = self.store.read(asked.order_id)
+        assert after == (refused.row if refused else row)
+        assert not refused or after == before
+        return None if refused else row
 
     def refuses(self, write: Callable[[], object]) -> bool:
         """Whether the write is refused, and has changed nothing."""
@@ -84,49 +92,41 @@ class Rows:
 
 
 @pytest.fixture
-def rows() -> Rows:
+def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
+    monkeypatch.setattr(charge_rows, "token_hex", lambda _: "owner")
     return Rows()
 
 
 # ---------------------------------------------------------------- claim
 
 
-def claim_of(state: PaymentState, attempt: int, *, is_free: bool) -> Any:
-    """What the claim of this attempt is, of a row of the second one."""
-    if state in FINAL:
-        return AlreadyEnded
-    if attempt < ATTEMPT:
-        return Superseded
-    if state is PENDING:
-        return Claimed if is_free else HeldByAnother
-    if attempt == ATTEMPT:
-        return AlreadyEnded
-    return Claimed if state is DECLINED else HeldByAnother
-
-
 @pytest.mark.parametrize("state", PaymentState)
 def test_every_claim_of_every_row(rows: Rows, state: PaymentState) -> None:
-    """A refusal returns the row as it is. What is claimed keeps what it froze, its PaymentIntent and payment methods;
-    the result of the attempt before is gone."""
+    """What is claimed keeps what it froze, its PaymentIntent and payment methods; the result of the attempt before is
+    gone. A refused message is a duplicate, if its attempt or the payment has ended; else it waits."""
     for attempt, at in product((1, 2, 3), (LATER - 1, LATER)):
         before = rows.put(state, payment_intent_id="pi_0", reason="lost_card", finalized_at=T0, expires_at=T0)
-        claim: Any = rows.claim(attempt, at=at, **OTHERS)
-        assert isinstance(claim, claim_of(state, attempt, is_free=at == LATER)), (attempt, at)
-        row = rows.read()
-        assert claim.row == row
-        if not isinstance(claim, Claimed):
-            assert row == before
+        claimed = rows.claim(attempt, at=at, **OTHERS)
+        is_next = state is DECLINED and attempt > ATTEMPT
+        is_free = state is PENDING and attempt >= ATTEMPT and at == LATER
+        assert (claimed is not None) == (is_next or is_free), (attempt, at)
+        assert has_ended(before, attempt) == (state in FINAL or (state is not PENDING and attempt <= ATTEMPT))
+        assert has_ended(before, None) == (state in FINAL)
+        if not claimed:
             continue
+        row = rows.read()
+        assert claimed == row
         assert (row.request, row.payment_intent_id, row.correlation_id) == (REQUEST, "pi_0", "c")
         assert (row.attempt, row.payment_method) == (attempt, "pm_2" if attempt == ATTEMPT else "pm_x")
-        assert (row.state, row.lease_owner, row.lease_expires_at, row.revision) == (PENDING, "two", at + LEASE, 6)
+        assert (row.state, row.lease_owner, row.lease_expires_at, row.revision) == (PENDING, "owner", at + LEASE, 6)
         assert not {"reason", "finalized_at", "expires_at"} & rows.item.keys()
-        assert rows.claim(attempt, at=at) == claim  # boto3 has sent it again.
+        assert rows.claim(attempt, at=at) == claimed  # boto3 has sent it again.
 
 
 def test_the_first_claim_creates_the_row(rows: Rows) -> None:
     """With a revision of the present time, which is higher than any of a row that was lost."""
-    row = rows.claim(1).row
+    row = rows.claim()
+    assert row is not None
     assert (row.request, row.attempt, row.payment_method, row.revision) == (REQUEST, 1, "pm_x", LATER + 1)
     assert (row, row.claimed_at) == (rows.read(), LATER)
 
@@ -155,7 +155,9 @@ def test_only_its_lease_owner_writes_a_row(rows: Rows, change: str) -> None:
         "release": lambda row: rows.store.release(row, stripe_request_id="req_1"),
     }
     for state in {*PaymentState} - {PENDING}:
-        writes[state] = lambda row, state=state: rows.store.finalize(row, Finalize(state, SHOWN, "why"), now=T0 + 9)  # type: ignore[misc]
+        writes[state] = lambda row, state=state: rows.store.finalize(
+            row, final_changes(Finalize(state, SHOWN, "why"), T0 + 9), now=T0 + 9
+        )  # type: ignore[misc]
     for name, write in writes.items():
         read = rows.put(PENDING)
         if change == "lost":
@@ -186,30 +188,31 @@ def test_only_its_lease_owner_writes_a_row(rows: Rows, change: str) -> None:
 
 
 @pytest.mark.parametrize("state", PaymentState)
-def test_a_cancellation_needs_no_lease(rows: Rows, state: PaymentState) -> None:
-    """It changes nothing else of the row, and its first time stays; what is final is not changed. The row is then
-    claimed to cancel, whatever its attempt, once its lease is free."""
-    before = rows.put(state)
-    assert rows.store.claim_to_cancel(ORDER_ID, owner="two", now=LATER, lease_seconds=LEASE).row == before
-    for at in (T0, T0 + 8):
-        row = rows.request_cancel(at)
-        assert row == rows.read()
-        assert row.cancel_requested_at == (None if state in FINAL else T0)
-        assert (row.state, row.lease_owner, row.attempt, row.request) == (state, "one", ATTEMPT, REQUEST)
-    for at in (LATER - 1, LATER):
-        claim = rows.store.claim_to_cancel(ORDER_ID, owner="two", now=at, lease_seconds=LEASE)
-        claimed = AlreadyEnded if state in FINAL else Claimed if at == LATER else HeldByAnother
-        assert type(claim) is claimed
-    assert rows.read().state is (state if state in FINAL else PENDING)
+def test_every_cancellation_of_every_row(rows: Rows, state: PaymentState) -> None:
+    """What is not final is claimed to cancel, whatever its attempt, once its lease is free. A worker that has the row
+    finds the request there. Its first time stays, and nothing else changes."""
+    for attempt, at, before in product((1, 2, 3), (LATER - 1, LATER), (None, T0)):
+        rows.put(state, cancel_requested_at=before, expires_at=T0)
+        claimed = rows.claim(attempt, at=at, to_cancel=True, **OTHERS)
+        assert (claimed is not None) == (state not in FINAL and at == LATER)
+        if claimed:
+            assert (claimed.state, claimed.attempt, claimed.request) == (PENDING, ATTEMPT, REQUEST)
+            assert (claimed.cancel_requested_at, claimed.lease_owner) == (before or LATER, "owner")
+            assert "expires_at" not in rows.item
+        row = rows.put(state, cancel_requested_at=before)
+        assert rows.refuses(lambda: rows.store.request_cancel(ORDER_ID, now=LATER)) == bool(before or state != PENDING)
+        if state is PENDING:
+            asked = replace(row, cancel_requested_at=before or LATER, revision=row.revision + (before is None))
+            assert rows.read() == asked
 
 
 def test_a_cancellation_before_any_claim_creates_the_row(rows: Rows) -> None:
-    """With the frozen request and no lease; a claim to cancel creates none."""
-    assert rows.store.claim_to_cancel(ORDER_ID, owner="two", now=T0, lease_seconds=LEASE) == HeldByAnother(T0)
-    row = rows.request_cancel()
-    assert (row.request, row.state, row.lease_owner, row.lease_expires_at) == (REQUEST, PENDING, None, 0)
+    """With the frozen request. Where there is none, nothing is requested of it."""
+    assert rows.refuses(lambda: rows.store.request_cancel(ORDER_ID, now=T0))
+    row = rows.claim(3, at=T0, to_cancel=True)
+    assert row is not None
+    assert (row.request, row.state, row.attempt, row.payment_method) == (REQUEST, PENDING, 3, "pm_x")
     assert (row.cancel_requested_at, row.revision) == (T0, T0 + 1)
-    assert rows.claim(1).row.cancel_requested_at == T0
 
 
 # ---------------------------------------------------------------- webhooks, reconcile and operators
@@ -231,24 +234,23 @@ def test_a_row_is_written_on_the_revision_that_was_read(rows: Rows, revision: in
 
 
 def test_a_lost_row_is_recovered_once(rows: Rows) -> None:
-    """From its PaymentIntent; it expires when the lost one would have, and its revision is the present time's. A row
-    that exists is never overwritten."""
+    """Its revision is the present time's. A row that exists is never overwritten."""
     shown = intent(charged_at=T0 + 5, amount_refunded_minor=400)
-    assert rows.store.recover(shown, now=T0 + 9)
+    assert rows.store.insert(ORDER_ID, recovered(shown, T0 + 9), now=T0 + 9)
     row = rows.read()
     assert (row.state, row.payment_intent_id, row.payment_method) == (SUCCEEDED, "pi_1", "")
     assert (row.request.amount_minor, row.request.customer_id) == (REQUEST.amount_minor, REQUEST.customer_id)
     assert (row.amount_refunded_minor, row.finalized_at, row.revision) == (400, T0 + 5, T0 + 10)
     assert rows.item["expires_at"] == T0 + 5 + RETENTION_SECONDS
     rows.put(PENDING)
-    assert rows.refuses(lambda: rows.store.recover(shown, now=T0 + 9))
+    assert rows.refuses(lambda: rows.store.insert(ORDER_ID, recovered(shown, T0 + 9), now=T0 + 9))
 
 
 def test_the_index_is_paged_oldest_first(rows: Rows) -> None:
     """Each unfinished row is read once, and a row that has ended not at all."""
     for number in range(30):
         rows.claim(1, order_id=f"ord_{number:032x}", at=T0 - number)
-    rows.store.finalize(rows.claim(1).row, Finalize(CANCELED), now=T0)
+    rows.store.finalize(rows.claim(), final_changes(Finalize(CANCELED), T0), now=T0)
     for before, expected in ((T0, range(30)), (T0 - 20, range(20, 30))):
         found: list[int] = []
         for shard in map(str, range(SHARDS)):

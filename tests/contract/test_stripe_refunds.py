@@ -7,7 +7,7 @@ import pytest
 import responses
 
 from onecharge.payments import payment_intents
-from onecharge.payments.payment_intents import RefundsAtStripe
+from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.refund_rules import StripeRefund
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import Failure, ResponseKind
@@ -24,13 +24,13 @@ from tests.shop.builders import (
 
 
 @pytest.fixture
-def refunds() -> Iterator[RefundsAtStripe]:
+def refunds() -> Iterator[PaymentIntents]:
     with running_standin() as standin:
-        yield RefundsAtStripe(stripe_client("sk_test_x", api_base=standin.base_url, bounds=PATIENT), SHOP)
+        yield PaymentIntents(stripe_client("sk_test_x", api_base=standin.base_url, bounds=PATIENT), SHOP)
 
 
 @pytest.fixture
-def paid(refunds: RefundsAtStripe) -> str:
+def paid(refunds: PaymentIntents) -> str:
     """The id of a PaymentIntent that succeeded."""
     card: Any = {"payment_method": "pm_card_visa", "confirm": True, "allowed_payment_method_types": ["card"]}
     intent = refunds.client.v1.payment_intents.create(card | {"amount": AMOUNT_MINOR, "currency": "eur"})
@@ -40,11 +40,11 @@ def paid(refunds: RefundsAtStripe) -> str:
 
 def test_a_refund_is_one_request_under_its_one_key() -> None:
     """The SDK sends none of its own: after a 500, a second one might be refused, and hide that the first is made."""
-    refunds = RefundsAtStripe(stripe_client("sk_test_x", api_base=STRIPE_API, bounds=BOUNDS), SHOP)
+    refunds = PaymentIntents(stripe_client("sk_test_x", api_base=STRIPE_API, bounds=BOUNDS), SHOP)
     wanted = requested(1, 400).data
     with responses.RequestsMock() as stripe:
         stripe.post(f"{STRIPE_API}/v1/refunds", status=500, json={"error": {"type": "api_error", "message": "…"}})
-        assert refunds.create(wanted, "pi_1") == Failure(ResponseKind.RETRYABLE, message="…")
+        assert refunds.create_refund(wanted, "pi_1") == Failure(ResponseKind.RETRYABLE, message="…")
         [call] = stripe.calls
     assert call.request.headers["Idempotency-Key"] == f"{SHOP}:{wanted.refund_id}"
     assert dict(pair.split("=") for pair in str(call.request.body).split("&")) == {
@@ -56,11 +56,11 @@ def test_a_refund_is_one_request_under_its_one_key() -> None:
     }
 
 
-def test_all_pages_are_read(refunds: RefundsAtStripe, paid: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_pages_are_read(refunds: PaymentIntents, paid: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest first; refunds by hand are among them."""
-    made = [refunds.create(requested(number, 1).data, paid) for number in range(5)]
+    made = [refunds.create_refund(requested(number, 1).data, paid) for number in range(5)]
     refunds.client.v1.refunds.create({"payment_intent": paid, "amount": 7})
     monkeypatch.setattr(payment_intents, "_PAGE_SIZE", 2)
-    by_hand, *ours = refunds.list(paid)
+    by_hand, *ours = refunds.list_refunds(paid)
     assert (by_hand.refund_id, by_hand.amount_minor) == (None, 7)
     assert ours == [each for each in reversed(made) if isinstance(each, StripeRefund)]

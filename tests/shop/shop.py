@@ -19,11 +19,10 @@ from typing import Any
 from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
 from onecharge.contract.refund_events import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.charge_rows import FrozenRequest, Payment, PaymentStore
 from onecharge.payments.deliveries import handle
 from onecharge.payments.payment_intents import PaymentIntents, description_of
 from onecharge.payments.refund import refund, tell_later_word
-from onecharge.payments.rows import FrozenRequest, Payment
 from onecharge.payments.stripe_events import Received, ReconcileCheckpoint, StripeEvent
 from onecharge.payments.sync import sync
 from onecharge.payments.tools import Tools
@@ -209,16 +208,10 @@ class Shop:
         """One delivery of the order service's request to cancel."""
         return self.deliver(CancelRequestedEvent.of(self.order(**changes), correlation_id="c"))
 
-    def request_cancel(self, **changes: Any) -> Payment | None:
+    def request_cancel(self, **changes: Any) -> Payment:
         """The request is stored, and its worker dies: nothing is canceled."""
-        asked = self.order(**changes)
-        return self.store.request_cancel(
-            FrozenRequest.of(asked),
-            attempt=asked.attempt,
-            payment_method=asked.payment_method,
-            correlation_id="c",
-            now=self.now,
-        )
+        about: Any = {"correlation_id": "c", "now": self.now, "lease_seconds": 0}
+        return self.store.claim(self.order(**changes), to_cancel=True, **about)
 
     def refund(self, event: RefundRequestedEvent = REFUND) -> Disposition:
         """One delivery of a refund's message."""

@@ -17,15 +17,15 @@ import boto3
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, new_order_item
 from onecharge.orders.transitions import WAITING
+from onecharge.payments.charge_rows import Payment
 from onecharge.payments.deliveries import handle as charge_order
 from onecharge.payments.payment_intents import description_of
-from onecharge.payments.rows import FrozenRequest, Payment
 from onecharge.runtime.dynamodb import from_item, shard_of, to_item
 from ops.command_line import COMMANDS, parser
 from ops.connection import Stack
 from ops.output import show
 from stripe_standin.admin import StandInAdmin
-from tests.shop.builders import SHOP
+from tests.shop.builders import SHOP, order
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.shop.tools import tools_of
 from tests.support.fake_sns import FakeSns
@@ -173,9 +173,8 @@ class OperatedStack:
     def claim(self, order_id: str, *, at: int | None = None, **changes: Any) -> None:
         """A row as its first claim leaves it; `changes` overwrite its attributes."""
         now = int(self.now()) if at is None else at
-        request = FrozenRequest(order_id, 2500, "EUR", "cus_1", now)
-        given: dict[str, Any] = {"attempt": 1, "payment_method": "pm_card_visa", "correlation_id": "c"}
-        self.stack.payments.claim(request, **given, owner="w", now=now, lease_seconds=35)
+        claimed = order(order_id=order_id, amount_minor=2500, placed_at=datetime.fromtimestamp(now, UTC))
+        self.stack.payments.claim(claimed, correlation_id="c", now=now, lease_seconds=35)
         self.set_payment(order_id, **changes)
 
     def set_payment(self, order_id: str, **changes: Any) -> None:

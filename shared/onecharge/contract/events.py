@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from onecharge.contract.money import AmountMinor, Currency, require_chargeable
+from onecharge.contract.money import AmountMinor, Currency, is_returned, require_chargeable
 from onecharge.contract.states import PaymentState
 
 ORDER_ID_PATTERN = r"^ord_[0-9a-f]{32}$"
@@ -129,8 +129,7 @@ class PaymentOutcome(OrderFact):
 
     @property
     def is_returned(self) -> bool:
-        """Whether its customer has all of the money back: refunded, or by a dispute that was lost."""
-        return (self.amount_refunded_minor or 0) >= self.amount_minor or self.dispute_status == "lost"
+        return is_returned(self.amount_minor, self.amount_refunded_minor or 0, self.dispute_status)
 
 
 class CloudEvent[Data: OrderFact](Contract):

@@ -41,6 +41,11 @@ def as_money(amount_minor: int, currency: str) -> str:
     return f"{Decimal(amount_minor).scaleb(-decimals):,.{decimals}f} {currency}"
 
 
+def is_returned(amount_minor: int, refunded_minor: int, dispute_status: str | None) -> bool:
+    """Whether the customer has all of a charge's money back: refunded, or by a dispute that was lost."""
+    return refunded_minor >= amount_minor or dispute_status == "lost"
+
+
 def require_chargeable(amount_minor: int, currency: str) -> None:
     """Raises a validation error if Stripe cannot charge this amount of this currency."""
     if currency in THREE_DECIMALS and amount_minor % 10:

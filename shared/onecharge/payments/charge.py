@@ -10,19 +10,19 @@ function; deliveries.py finalizes the row as `charge` says, or releases its leas
 from dataclasses import replace
 
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charge_rows import KEYS_USED_UP, OTHER_PARAMETERS, Payment
 from onecharge.payments.charge_rules import (
     KEY_AGES_SECONDS,
     NOT_CHARGEABLE,
     Cancel,
     Confirm,
     Finalize,
+    Held,
     StripeIntent,
     decide,
     is_held,
     window_age_seconds,
 )
-from onecharge.payments.payment_intents import Response
-from onecharge.payments.rows import KEYS_USED_UP, OTHER_PARAMETERS, Held, Payment
 from onecharge.payments.stripe_responses import Deferred, Failure, ResponseKind
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
@@ -39,7 +39,7 @@ def charge(row: Payment, tools: Tools) -> Finalize:
         WriteRefused: another worker has claimed the row, or has stored the id.
     """
     if row.payment_intent_id:
-        intent = retrieve(row.payment_intent_id, tools)
+        intent = tools.retrieve(row.payment_intent_id)
     else:
         created = create(row, tools)
         if isinstance(created, Finalize):
@@ -53,7 +53,7 @@ def charge(row: Payment, tools: Tools) -> Finalize:
             case Finalize() as final:
                 return final
             case Cancel():
-                intent = cancel(intent, tools)
+                intent = tools.cancel(intent)
             case Confirm():
                 intent, is_answered = confirm(row, tools), True
             case Deferred() as deferred:
@@ -82,9 +82,9 @@ def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
             message = "payment_method_types has no card: is card_payments active?"
             failure = Failure(ResponseKind.ACCOUNT, message=message)
         if failure is None:
-            intent = _shown(response)
+            intent = response.shown()
             # A replay proves the PaymentIntent's id, not its status.
-            return retrieve(intent.payment_intent_id, tools) if response.is_replay else intent
+            return tools.retrieve(intent.payment_intent_id) if response.is_replay else intent
         if failure.kind is ResponseKind.AMOUNT_REFUSED:
             return Finalize(PaymentState.CANCELED, reason=NOT_CHARGEABLE)
         if failure.kind is ResponseKind.OTHER_PARAMETERS:
@@ -105,27 +105,9 @@ def confirm(row: Payment, tools: Tools) -> StripeIntent:
     response = tools.stripe.confirm(row)
     failure = response.failure
     if failure is None and not response.is_replay:
-        return _shown(response)
+        return response.shown()
     if failure and not response.is_replay and failure.kind not in _ANSWERS_OF_A_CONFIRM:
         raise failure.deferred
-    intent = retrieve(str(row.payment_intent_id), tools)
+    intent = tools.retrieve(str(row.payment_intent_id))
     # An update may have cleared the PaymentIntent's error: the response still says why it was declined.
     return replace(intent, error_code=intent.error_code or (failure.code if failure else None))
-
-
-def cancel(intent: StripeIntent, tools: Tools, reason: str = "requested_by_customer") -> StripeIntent:
-    """Cancel the PaymentIntent; returns it as it is then, which may be `succeeded`."""
-    tools.require_time()
-    return _shown(tools.stripe.cancel(intent.payment_intent_id, reason))
-
-
-def retrieve(payment_intent_id: str, tools: Tools, *, is_disputed: bool = False) -> StripeIntent:
-    """The PaymentIntent as it is now, with the refunds and the dispute of its charge."""
-    tools.require_time()
-    return _shown(tools.stripe.retrieve(payment_intent_id, is_disputed=is_disputed, before_list=tools.require_time))
-
-
-def _shown(response: Response) -> StripeIntent:
-    if response.intent is None:
-        raise (response.failure or Failure(ResponseKind.NO_ANSWER)).deferred
-    return response.intent

@@ -1,64 +1,159 @@
-"""The Payments table through boto3's client. Every method makes one request, and every write has a condition."""
+"""The Payments table: its rows, one for each order, and their writes. Each method makes one request, each write has a
+condition.
 
-import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+          claim                                  finalize, or release
+PENDING ────┤════════════ lease ═════════════════├──► SUCCEEDED │ DECLINED │ REQUIRES_ACTION │ CANCELED
+            └ crashed worker: the lease expires, and the next delivery claims the row as another owner
+"""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from secrets import token_hex
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from onecharge.contract.events import OrderPlaced
+from onecharge.contract.refund_events import is_refundable_despite
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rules import Finalize, StripeIntent
-from onecharge.payments.rows import (
-    FINAL,
-    UNPAID,
-    AlreadyEnded,
-    Claim,
-    Claimed,
-    FrozenRequest,
-    HeldByAnother,
-    Payment,
-    Superseded,
-    WriteRefused,
-)
-from onecharge.payments.time_bounds import RETENTION_SECONDS
+from onecharge.payments.refund_rules import Sent
 from onecharge.runtime.dynamodb import expression_values, from_item, object_of, shard_of, to_item
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+FINAL = (PaymentState.SUCCEEDED, PaymentState.CANCELED)
+"""No attempt follows. The other states are UNPAID: the payment can still be charged, and still be canceled."""
+
+UNPAID = (PaymentState.PENDING, PaymentState.DECLINED, PaymentState.REQUIRES_ACTION)
+
+OTHER_PARAMETERS = "Stripe knows the key with other parameters"
+"""A PaymentIntent may exist that no key leads to: of the order as it was before it was lost, say."""
+KEYS_USED_UP = "every key of the window replays a failure"
+
+
+@dataclass(frozen=True)
+class FrozenRequest:
+    """What is charged, frozen by the first claim: no later message or deployment changes it."""
+
+    order_id: str
+    amount_minor: int
+    currency: str
+    customer_id: str
+    placed_at: int
+    """When the order was placed; epoch seconds."""
+
+    @classmethod
+    def of(cls, order: OrderPlaced) -> Self:
+        placed_at = int(order.placed_at.timestamp())
+        return cls(order.order_id, order.amount_minor, order.currency, order.customer_id, placed_at)
+
+
+class Dispute(NamedTuple):
+    """A charge's dispute."""
+
+    dispute_id: str
+    status: str
+
+    @property
+    def needs_response(self) -> bool:
+        """Whether Stripe waits for evidence: of a dispute, of an inquiry before one, or of an appeal."""
+        return self.status.endswith("needs_response")
+
+    @property
+    def took_nothing(self) -> bool:
+        """Whether it left the money with us."""
+        return is_refundable_despite(self.status)
+
+    @staticmethod
+    def that_counts(newest_first: "Iterable[Dispute]") -> "Dispute | None":
+        """Of a payment's disputes the newest, rather one that takes or took money."""
+        return min(newest_first, key=lambda each: each.took_nothing, default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payment:
+    """One row of the Payments table. docs/protocol.md, "The row", says what its attributes mean."""
+
+    request: FrozenRequest
+    attempt: int
+    payment_method: str
+    """The current attempt's; "" if the row was written again after a loss."""
+    state: PaymentState
+    payment_intent_id: str | None = None
+    released_at: int | None = None
+    cancel_requested_at: int | None = None
+    held_because: str | None = None
+    """OTHER_PARAMETERS or KEYS_USED_UP."""
+    lease_owner: str | None = None
+    lease_expires_at: int = 0
+    revision: int = 0
+    claimed_at: int = 0
+    finalized_at: int | None = None
+    last_emitted_at: int | None = None
+    held_alarmed_at: int | None = None
+    """When reconcile last raised the alarm that an operator has to release the order."""
+    reason: str | None = None
+    """Finalize.reason of the last final state."""
+    amount_refunded_minor: int = 0
+    dispute_id: str | None = None
+    dispute_status: str | None = None
+    refunds_sent: Mapping[str, Sent] = field(default_factory=dict)
+    """What is known of the requests for each refund, by its id."""
+    correlation_id: str = ""
+
+    def create_key(self, shop: str, number: int) -> str:
+        """An idempotency key of the row's window: a release begins another window, with other keys."""
+        return f"{shop}:{self.request.order_id}:{self.released_at or 0}:{number}"
+
+    def confirm_key(self, shop: str) -> str:
+        """The one idempotency key of this attempt and PaymentIntent."""
+        return f"{shop}:{self.request.order_id}:{self.attempt}:{self.payment_intent_id}"
+
+    @property
+    def dispute(self) -> Dispute | None:
+        return Dispute(self.dispute_id, self.dispute_status or "") if self.dispute_id else None
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """What every log line about the row carries."""
+        about = {"attempt": self.attempt, "correlation_id": self.correlation_id}
+        return {"order_id": self.request.order_id, **about, "payment_intent_id": self.payment_intent_id}
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The row in a log line: what decides about claims and writes."""
+        names = (
+            *("state", "attempt", "revision", "lease_owner", "lease_expires_at", "finalized_at"),
+            *("payment_intent_id", "released_at", "cancel_requested_at"),
+        )
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+class WriteRefused(Exception):
+    """Nothing was written: another worker has the row, it has ended, is to be canceled, or has changed meanwhile.
+
+    Args:
+        row: as it refused the write, so that a duplicate costs one request, and no read; None if there is no row.
+    """
+
+    def __init__(self, row: Payment | None) -> None:
+        super().__init__(row)
+        self.row = row
+
+
+# ---------------------------------------------------------------- the table
+
 UNFINISHED = "unfinished"
 """The sparse index of the rows that are PENDING or REQUIRES_ACTION: only they have its key attributes."""
+
+_NEXT = "if_not_exists(revision, :now) + :one"
+"""A new row's revision is the present time: consumers may have seen a row that was lost."""
 
 _IS_NEW = "attribute_not_exists(order_id)"
 _LEASE_IS_FREE = "lease_expires_at <= :now"
 _SAME_ATTEMPT = f"(attempt = :attempt AND #state = :pending AND {_LEASE_IS_FREE})"
 _LATER_ATTEMPT = f"(attempt < :attempt AND (#state = :declined OR (#state = :pending AND {_LEASE_IS_FREE})))"
 _IS_UNPAID = "#state IN (:pending, :declined, :requires_action)"
-_UNPAID = {state.lower(): state for state in UNPAID}
-
-
-# One payment method for each attempt, so that a later message cannot change it.
-_FREEZE = ", ".join(
-    f"{name} = if_not_exists({name}, :{name.strip('#')})"
-    for name in ("amount_minor", "currency", "customer_id", "placed_at", "correlation_id", "#method")
-)
-# A new row's revision is the present time, as with every outcome: consumers may have seen a row that was lost.
-_COUNT = "revision = if_not_exists(revision, :now) + :one"
-# The row that was claimed last is visited last. What the attempt before left behind is removed.
-_TAKE = (
-    f"#state = :pending, lease_owner = :owner, lease_expires_at = :expires, claimed_at = :now, {_COUNT}, "
-    "unfinished_shard = :shard, unfinished_claimed_at = :now REMOVE reason, finalized_at, expires_at"
-)
-_ASK_TO_CANCEL = (
-    f"cancel_requested_at = if_not_exists(cancel_requested_at, :now), {_COUNT}, attempt = if_not_exists(attempt, "
-    ":attempt), #state = if_not_exists(#state, :pending), lease_expires_at = if_not_exists(lease_expires_at, :zero), "
-    "claimed_at = if_not_exists(claimed_at, :now), unfinished_shard = if_not_exists(unfinished_shard, :shard), "
-    "unfinished_claimed_at = if_not_exists(unfinished_claimed_at, :now) REMOVE expires_at"
-)
-
-
-def new_lease_owner() -> str:
-    """A name for one claim of one worker: one that lost its lease is never mistaken for the one that holds it."""
-    return secrets.token_hex(8)
 
 
 @dataclass(frozen=True)
@@ -68,137 +163,79 @@ class PaymentStore:
     client: "DynamoDBClient"
     table: str
 
-    # ------------------------------------------------------------ claim
-
     def claim(
-        self,
-        request: FrozenRequest,
-        *,
-        attempt: int,
-        payment_method: str,
-        correlation_id: str,
-        owner: str,
-        now: int,
-        lease_seconds: int,
-    ) -> Claim:
-        """Claim the attempt, or say why not. A row that exists keeps what it froze."""
-        asked = _asked(request, attempt, payment_method, correlation_id, now)
-        states = {"pending": PaymentState.PENDING, "declined": PaymentState.DECLINED}
-        is_claimed, row = self._update(
-            request.order_id,
-            f"SET {_FREEZE}, attempt = :attempt, {_TAKE}",
-            f"{_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}",
-            asked | states | {"owner": owner, "expires": now + lease_seconds},
-            method=f"payment_method_{attempt}",
-        )
-        if row is None:
-            return HeldByAnother(now)
-        # boto3 repeats a request whose answer was lost: the claim that refuses this one may be this one.
-        if is_claimed or row.lease_owner == owner:
-            return Claimed(row)
-        if row.state not in FINAL and attempt < row.attempt:
-            return Superseded(row)
-        if row.state in FINAL or (attempt == row.attempt and row.state is not PaymentState.PENDING):
-            return AlreadyEnded(row)
-        return HeldByAnother(row.lease_expires_at, row)
+        self, order: OrderPlaced, *, correlation_id: str, now: int, lease_seconds: int, to_cancel: bool = False
+    ) -> Payment:
+        """Claim the order's attempt; or, to cancel, its row whatever the attempt, and store that this is requested.
 
-    def request_cancel(
-        self, request: FrozenRequest, *, attempt: int, payment_method: str, correlation_id: str, now: int
-    ) -> Payment | None:
-        """Store the request to cancel, whoever has the lease, unless the state is final; returns the row after that."""
-        asked = _asked(request, attempt, payment_method, correlation_id, now)
-        _, row = self._update(
-            request.order_id,
-            f"SET {_FREEZE}, {_ASK_TO_CANCEL}",
-            f"{_IS_NEW} OR {_IS_UNPAID}",
-            asked | _UNPAID | {"zero": 0},
-            method=f"payment_method_{attempt}",
-        )
-        return row
+        A row that exists keeps what it froze. Raises WriteRefused.
+        """
+        # A name for this claim: a worker that lost its lease is never taken for the one that has it.
+        owner = token_hex(8)
+        # The row that was claimed last is visited last. What the attempt before left behind is removed.
+        changes = {
+            **{"state": PaymentState.PENDING, "lease_owner": owner, "lease_expires_at": now + lease_seconds},
+            **{"claimed_at": now, "unfinished_shard": shard_of(order.order_id), "unfinished_claimed_at": now},
+            **{"reason": None, "finalized_at": None, "expires_at": None},
+        }
+        frozen = _frozen(order, correlation_id)
+        if to_cancel:
+            condition = f"{_IS_NEW} OR ({_IS_UNPAID} AND {_LEASE_IS_FREE})"
+            frozen |= {"attempt": order.attempt, "cancel_requested_at": now}
+        else:
+            condition = f"{_IS_NEW} OR {_SAME_ATTEMPT} OR {_LATER_ATTEMPT}"
+            changes["attempt"] = order.attempt
+        try:
+            return self._write(order.order_id, changes, condition, _NEXT, frozen=frozen, now=now, one=1)
+        except WriteRefused as refused:
+            # boto3 repeats a request whose answer was lost: the claim that refuses this one may be this one.
+            if refused.row and refused.row.lease_owner == owner:
+                return refused.row
+            raise
 
-    def claim_to_cancel(self, order_id: str, *, owner: str, now: int, lease_seconds: int) -> Claim:
-        """Claim a row whose cancellation is requested, whatever its attempt."""
-        lease = {"owner": owner, "expires": now + lease_seconds, "now": now, "one": 1, "shard": shard_of(order_id)}
-        condition = f"attribute_exists(cancel_requested_at) AND {_IS_UNPAID} AND {_LEASE_IS_FREE}"
-        is_claimed, row = self._update(order_id, f"SET {_TAKE}", condition, _UNPAID | lease)
-        if row is None:
-            return HeldByAnother(now)
-        if is_claimed or row.lease_owner == owner:
-            return Claimed(row)
-        return AlreadyEnded(row) if row.state in FINAL else HeldByAnother(row.lease_expires_at, row)
-
-    # ------------------------------------------------------------ as the lease owner
+    def request_cancel(self, order_id: str, *, now: int) -> Payment:
+        """Store the request to cancel a row that a worker has. Raises WriteRefused: it is stored, or too late."""
+        condition = "#state = :pending AND attribute_not_exists(cancel_requested_at)"
+        return self._write(order_id, {"cancel_requested_at": now}, condition, "revision + :one", one=1)
 
     def store_id(self, row: Payment, payment_intent_id: str) -> Payment:
-        """Store the PaymentIntent's id; returns the row, whose cancellation may be requested by now.
+        """Store the PaymentIntent's id, once; returns the row, whose cancellation may be requested by now.
 
-        Raises WriteRefused: another worker has the row, or has stored an id: what was created is never confirmed.
+        Raises WriteRefused. A PaymentIntent whose id is not stored is never confirmed.
         """
-        condition = " AND attribute_not_exists(payment_intent_id)"
-        return self._write_as_owner(row, {"payment_intent_id": payment_intent_id}, condition)
+        changes = {"payment_intent_id": payment_intent_id}
+        return self._write_as_owner(row, changes, " AND attribute_not_exists(payment_intent_id)")
 
-    def finalize(self, row: Payment, final: Finalize, *, now: int) -> Payment:
+    def finalize(self, row: Payment, changes: Mapping[str, Any], *, now: int) -> Payment:
         """Write the attempt's final state, and release the lease.
 
         Raises WriteRefused: the lease is lost; or a cancellation was requested, and this state is not final. Then the
         worker keeps the lease until it ends by itself: the next claim finds the request, and cancels.
         """
-        condition = "" if final.state in FINAL else " AND attribute_not_exists(cancel_requested_at)"
-        return self._write_as_owner(row, final_changes(final, now), condition, now=now)
+        condition = "" if changes["state"] in FINAL else " AND attribute_not_exists(cancel_requested_at)"
+        return self._write_as_owner(row, changes, condition, now=now)
 
     def release(self, row: Payment, **kept: str | int) -> Payment:
         """End the lease early, so that the next delivery need not wait for it. Raises WriteRefused."""
         return self._write_as_owner(row, {"lease_expires_at": 0, "lease_owner": None, **kept})
 
-    def _write_as_owner(self, row: Payment, changes: Mapping[str, Any], condition: str = "", now: int = 0) -> Payment:
-        ours = {"ours": row.lease_owner or "nobody", "was": row.attempt, "pending": PaymentState.PENDING}
-        # A request to cancel may have moved the revision on since the row was read.
-        step = {"step": next_revision(row, now) - row.revision}
-        is_written, after = self._update(
-            row.request.order_id,
-            _setting(changes, "revision + :step"),
-            f"lease_owner = :ours AND #state = :pending AND attempt = :was{condition}",
-            {**changes, **step, **ours},
-        )
-        if not is_written or after is None:
-            raise WriteRefused
-        return after
+    def write_if_unchanged(self, row: Payment, changes: Mapping[str, Any], *, now: int) -> bool:
+        """Write these attributes (None removes one), whoever has the lease; False if the row has changed since."""
+        try:
+            revisions: dict[str, Any] = {"read": row.revision, "next": next_revision(row, now)}
+            self._write(row.request.order_id, changes, "revision = :read", ":next", **revisions)
+        except WriteRefused:
+            return False
+        return True
 
-    # ------------------------------------------------------------ for webhooks, reconcile and operators
+    def insert(self, order_id: str, changes: Mapping[str, Any], *, now: int) -> Payment:
+        """Write a row that was lost. Raises WriteRefused: there is a row by now."""
+        return self._write(order_id, changes, _IS_NEW, _NEXT, now=now, one=1)
 
     def read(self, order_id: str) -> Payment | None:
         """The row of the order, strongly consistent."""
         answer = self.client.get_item(TableName=self.table, Key=to_item({"order_id": order_id}), ConsistentRead=True)
         return payment_of(answer["Item"]) if "Item" in answer else None
-
-    def write_if_unchanged(self, row: Payment, changes: Mapping[str, Any], *, now: int) -> bool:
-        """Write these attributes (None removes one), whoever has the lease; False if the row has changed since."""
-        revisions = {"next": next_revision(row, now), "read": row.revision}
-        sets = _setting(changes, ":next")
-        return self._update(row.request.order_id, sets, "revision = :read", {**changes, **revisions})[0]
-
-    def recover(self, intent: StripeIntent, *, now: int) -> bool:
-        """Write a lost row again, from its PaymentIntent that succeeded; False if there is a row by now.
-
-        It expires when the lost one would have.
-        """
-        item = {
-            "order_id": intent.order_id,
-            "amount_minor": intent.amount_minor,
-            "currency": intent.currency,
-            "customer_id": intent.customer_id,
-            "placed_at": intent.created,
-            "attempt": 1,
-            "correlation_id": "recovered",
-            "claimed_at": now,
-            "revision": now + 1,
-            **final_changes(Finalize(PaymentState.SUCCEEDED, intent), intent.charged_at or now),
-        }
-        try:
-            self.client.put_item(TableName=self.table, Item=to_item(item), ConditionExpression=_IS_NEW)
-        except self.client.exceptions.ConditionalCheckFailedException:
-            return False
-        return True
 
     def unfinished(
         self, shard: str, *, claimed_before: int, after: dict[str, Any] | None, limit: int
@@ -220,73 +257,63 @@ class PaymentStore:
         last = answer.get("LastEvaluatedKey")
         return [item["order_id"]["S"] for item in answer["Items"]], from_item(last) if last else None
 
-    def _update(
-        self, order_id: str, update: str, condition: str, values: Mapping[str, Any], *, method: str = ""
-    ) -> tuple[bool, Payment | None]:
-        """One conditional write: whether it was made; and the row after it, or as it was if it was refused.
+    def _write_as_owner(self, row: Payment, changes: Mapping[str, Any], condition: str = "", now: int = 0) -> Payment:
+        ours: dict[str, Any] = {"ours": row.lease_owner or "nobody", "was": row.attempt}
+        # A request to cancel may have moved the revision on since the row was read.
+        ours["step"] = next_revision(row, now) - row.revision
+        condition = f"lease_owner = :ours AND #state = :pending AND attempt = :was{condition}"
+        return self._write(row.request.order_id, changes, condition, "revision + :step", **ours)
 
-        So a duplicate costs one request, and no read. None: there is no such row.
+    def _write(
+        self,
+        order_id: str,
+        changes: Mapping[str, Any],
+        condition: str,
+        revision: str,
+        *,
+        frozen: Mapping[str, Any] = MappingProxyType({}),
+        **values: Any,
+    ) -> Payment:
+        """Make one conditional write; returns the row after it. Raises WriteRefused.
+
+        Args:
+            changes: None removes the attribute.
+            revision: what it becomes.
+            frozen: written unless the row has the attribute.
+            values: those of condition and revision, without the states.
         """
-        names = {"#state": "state", "#method": method}
-        used = {name: attribute for name, attribute in names.items() if name in update + condition}
+        sets = [f"{_name(each)} = if_not_exists({_name(each)}, :{each})" for each in frozen]
+        sets += [f"{_name(each)} = :{each}" for each, value in changes.items() if value is not None]
+        sets.append(f"revision = {revision}")
+        removed = ", ".join(each for each, value in changes.items() if value is None)
+        update = f"SET {', '.join(sets)}" + (f" REMOVE {removed}" if removed else "")
+        values |= {state.lower(): state for state in UNPAID if f":{state.lower()}" in condition}
+        names: Any = {"ExpressionAttributeNames": {"#state": "state"}} if "#state" in update + condition else {}
         try:
             answer = self.client.update_item(
                 TableName=self.table,
                 Key=to_item({"order_id": order_id}),
                 UpdateExpression=update,
                 ConditionExpression=condition,
-                **({"ExpressionAttributeNames": used} if used else {}),  # type: ignore[arg-type]  # One argument.
-                ExpressionAttributeValues=expression_values(**values),
+                ExpressionAttributeValues=expression_values(**frozen, **changes, **values),
                 ReturnValues="ALL_NEW",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                **names,
             )
         except self.client.exceptions.ConditionalCheckFailedException as refused:
             item: Any = refused.response.get("Item")
-            return False, payment_of(item) if item else None
-        return True, payment_of(answer["Attributes"])
+            raise WriteRefused(payment_of(item) if item else None) from None
+        return payment_of(answer["Attributes"])
 
 
-def _asked(request: FrozenRequest, attempt: int, payment_method: str, correlation_id: str, now: int) -> dict[str, Any]:
-    """The values of a message."""
-    about = {"attempt": attempt, "method": payment_method, "correlation_id": correlation_id}
-    values = {**vars(request), **about, "now": now, "one": 1, "shard": shard_of(request.order_id)}
-    return {name: value for name, value in values.items() if name != "order_id"}
+def _frozen(order: OrderPlaced, correlation_id: str) -> dict[str, Any]:
+    """What the first claim freezes: one payment method for each attempt, so that a later message cannot change it."""
+    request = {name: value for name, value in vars(FrozenRequest.of(order)).items() if name != "order_id"}
+    return {**request, "correlation_id": correlation_id, f"payment_method_{order.attempt}": order.payment_method}
 
 
-def _setting(changes: Mapping[str, Any], revision: str) -> str:
-    """The update that sets these attributes, and removes those whose value is None."""
-    sets = [
-        "#state = :state" if name == "state" else f"{name} = :{name}" for name in changes if changes[name] is not None
-    ]
-    removes = ", ".join(name for name, value in changes.items() if value is None)
-    return f"SET {', '.join([*sets, f'revision = {revision}'])}" + (f" REMOVE {removes}" if removes else "")
-
-
-def final_changes(final: Finalize, now: int) -> dict[str, Any]:
-    """What a final state writes. REQUIRES_ACTION stays in the index of unfinished rows, and does not expire."""
-    changes: dict[str, Any] = {
-        "state": final.state,
-        "finalized_at": now,
-        "reason": final.reason,
-        "lease_owner": None,
-        "lease_expires_at": 0,
-    }
-    if final.intent:
-        changes["payment_intent_id"] = final.intent.payment_intent_id
-    if final.intent and final.state is PaymentState.SUCCEEDED:
-        changes |= after_charge(final.intent)
-    if final.state is not PaymentState.REQUIRES_ACTION:
-        changes |= {"expires_at": now + RETENTION_SECONDS, "unfinished_shard": None, "unfinished_claimed_at": None}
-    return changes
-
-
-def after_charge(intent: StripeIntent) -> dict[str, Any]:
-    """The attributes of refunds and of the newest dispute of a PaymentIntent that succeeded."""
-    refunded: dict[str, Any] = {"amount_refunded_minor": intent.amount_refunded_minor}
-    if intent.dispute is None:
-        # Nobody has asked, unless Stripe says that there is one: what the row knows stays.
-        return refunded
-    return {**refunded, "dispute_id": intent.dispute.dispute_id, "dispute_status": intent.dispute.status}
+def _name(attribute: str) -> str:
+    return "#state" if attribute == "state" else attribute  # A reserved word of DynamoDB.
 
 
 def next_revision(row: Payment, now: int) -> int:

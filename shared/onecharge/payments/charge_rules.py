@@ -5,10 +5,13 @@ claim ─► create ─► store the id ─► decide by the status ─┬─►
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
+from onecharge.contract.money import is_returned
 from onecharge.contract.states import PaymentState
-from onecharge.payments.rows import Dispute, FrozenRequest, Payment
+from onecharge.payments.charge_rows import FINAL, Dispute, FrozenRequest, Payment
 from onecharge.payments.stripe_responses import Deferred
+from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 
 CREATE_SECONDS = 22 * 3600
@@ -47,6 +50,16 @@ def is_held(row: Payment, now: float) -> bool:
     return row.state is PaymentState.PENDING and row.payment_intent_id is None and may_not
 
 
+def has_ended(row: Payment, attempt: int | None) -> bool:
+    """Whether a message of this attempt, or of a cancellation (None), finds nothing left to do."""
+    is_past = attempt is not None and attempt <= row.attempt and row.state is not PaymentState.PENDING
+    return row.state in FINAL or is_past
+
+
+class Held(Deferred):
+    """No PaymentIntent is created any more: the row waits for an operator's `release`, and its message is deleted."""
+
+
 @dataclass(frozen=True)
 class StripeIntent:
     """A PaymentIntent, as Stripe shows it."""
@@ -82,9 +95,7 @@ class StripeIntent:
 
     @property
     def is_returned(self) -> bool:
-        """Whether its customer has all of the money back: refunded, or by a dispute that was lost."""
-        is_lost = self.dispute is not None and self.dispute.status == "lost"
-        return is_lost or self.amount_refunded_minor >= self.amount_minor
+        return is_returned(self.amount_minor, self.amount_refunded_minor, self.dispute and self.dispute.status)
 
     def pays(self, request: FrozenRequest) -> bool:
         """Whether it takes exactly the order's money."""
@@ -149,3 +160,47 @@ def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
 def reason_of_cancellation(intent: StripeIntent) -> str | None:
     """Why an order is CANCELED, as its customer reads it: None if a person asked for it."""
     return EXPIRED if intent.cancellation_reason == "abandoned" else None
+
+
+# ---------------------------------------------------------------- what is written
+
+
+def final_changes(final: Finalize, now: int) -> dict[str, Any]:
+    """What a final state writes. REQUIRES_ACTION stays in the index of unfinished rows, and does not expire."""
+    changes: dict[str, Any] = {
+        "state": final.state,
+        "finalized_at": now,
+        "reason": final.reason,
+        "lease_owner": None,
+        "lease_expires_at": 0,
+    }
+    if final.intent:
+        changes["payment_intent_id"] = final.intent.payment_intent_id
+    if final.intent and final.state is PaymentState.SUCCEEDED:
+        changes |= after_charge(final.intent)
+    if final.state is not PaymentState.REQUIRES_ACTION:
+        changes |= {"expires_at": now + RETENTION_SECONDS, "unfinished_shard": None, "unfinished_claimed_at": None}
+    return changes
+
+
+def after_charge(intent: StripeIntent) -> dict[str, Any]:
+    """The attributes of refunds and of the newest dispute of a PaymentIntent that succeeded."""
+    refunded: dict[str, Any] = {"amount_refunded_minor": intent.amount_refunded_minor}
+    if intent.dispute is None:
+        # Nobody has asked, unless Stripe says that there is one: what the row knows stays.
+        return refunded
+    return {**refunded, "dispute_id": intent.dispute.dispute_id, "dispute_status": intent.dispute.status}
+
+
+def recovered(intent: StripeIntent, now: int) -> dict[str, Any]:
+    """A lost row, written again from its PaymentIntent that succeeded. It expires when the lost one would have."""
+    return {
+        "amount_minor": intent.amount_minor,
+        "currency": intent.currency,
+        "customer_id": intent.customer_id,
+        "placed_at": intent.created,
+        "attempt": 1,
+        "correlation_id": "recovered",
+        "claimed_at": now,
+        **final_changes(Finalize(PaymentState.SUCCEEDED, intent), intent.charged_at or now),
+    }

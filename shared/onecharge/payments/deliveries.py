@@ -1,29 +1,20 @@
 """One delivery of an order's message: claim, charge, finalize; or ignore the duplicate.
 
-OrderPlaced ─► claim ─┬─► Claimed       ─► charge ─► finalize ─► Done; BackOff if it has to be delivered again
-CancelRequested ──────┤                    held: Done, an operator releases it
- (stored first)       ├─► HeldByAnother ─► wait until the lease has expired ─► RetryAfter
-                      └─► AlreadyEnded, Superseded: a duplicate ─► Done; a late one has the outcome emitted again
+OrderPlaced ─► claim ─┬─► charge ─► finalize ─► Done; BackOff if it has to be delivered again
+CancelRequested ──────┤             held: Done, an operator releases it
+                       ├─► refused by a lease ─► RetryAfter, once it has expired
+                      └─► refused, as the attempt has ended: a duplicate ─► Done; a late one emits the outcome again
 """
 
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge import charge
-from onecharge.payments.charge_rows import new_lease_owner
-from onecharge.payments.rows import (
-    FINAL,
-    AlreadyEnded,
-    Claim,
-    Claimed,
-    FrozenRequest,
-    Held,
-    HeldByAnother,
-    Payment,
-    Superseded,
-    WriteRefused,
-)
+from onecharge.payments.charge_rows import FrozenRequest, Payment, WriteRefused
+from onecharge.payments.charge_rules import Held, final_changes, has_ended
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync import count_end, report_dispute
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
@@ -43,59 +34,48 @@ def handle(event: OrderEvent, tools: Tools) -> Disposition:
     if int(event.data.placed_at.timestamp()) > tools.now() + FUTURE_MAX_SECONDS:
         # Its age decides whether a PaymentIntent may be created: a time in the future would keep the window open.
         raise PoisonMessage("data.placed_at: in the future")
-    if isinstance(event, CancelRequestedEvent):
-        claim = _claim_to_cancel(event, tools)
-    else:
-        claim = _claim(event, tools, event.data.attempt, event.data.payment_method)
-        if isinstance(claim, Superseded) and claim.row.state is PaymentState.PENDING:
-            # The order was restored to an earlier attempt. No other message asks for the later one.
-            claim = _claim(event, tools, claim.row.attempt, claim.row.payment_method)
-    about = event.log_fields
-    if isinstance(claim, Claimed | AlreadyEnded) and _differs(event, claim.row):
-        message = "message differs from the frozen request: its data is ignored"
-        tools.log(message, alarm=Cause.UNEXPECTED_ERROR, **about)
-    match claim:
-        case Claimed(row):
-            return charge_and_finalize(row, tools)
-        case HeldByAnother(lease_expires_at, holder):
-            # If the owner's clock is ahead, wait at most one lease.
-            wait_seconds = min(max(1, lease_expires_at - tools.now() + 1), tools.lease_seconds)
-            shown = holder.shown if holder else None
-            tools.log("duplicate waits for the lease", **about, wait_seconds=wait_seconds, row=shown)
-            # 0: no worker has the row. The customer may still finish 3-D Secure for an earlier attempt.
-            return RetryAfter(wait_seconds) if lease_expires_at else BackOff()
-        case AlreadyEnded(row) | Superseded(row):
-            tools.log("duplicate ignored: the attempt has ended", **about, row=row.shown)
-            reemit_if_late(row, tools)
-            return Done()
+    try:
+        row = _claim(event, tools)
+    except WriteRefused as refused:
+        return _refused(event, refused.row, tools)
+    _report_difference(event, row, tools)
+    return charge_and_finalize(row, tools)
 
 
-def _claim(event: OrderPlacedEvent, tools: Tools, attempt: int, payment_method: str) -> Claim:
-    return tools.payments.claim(
-        FrozenRequest.of(event.data),
-        attempt=attempt,
-        payment_method=payment_method,
-        correlation_id=event.correlationid,
-        owner=new_lease_owner(),
-        now=tools.now(),
-        lease_seconds=tools.lease_seconds,
-    )
+def _claim(event: OrderEvent, tools: Tools) -> Payment:
+    """Claim the row; a request to cancel is stored, even if another worker has it. Raises WriteRefused."""
+    order, now, is_canceling = event.data, tools.now(), isinstance(event, CancelRequestedEvent)
+    about, seconds = event.correlationid, tools.lease_seconds
+    claim = partial(tools.payments.claim, correlation_id=about, now=now, lease_seconds=seconds)
+    try:
+        return claim(order, to_cancel=is_canceling)
+    except WriteRefused as refused:
+        row = refused.row
+        if is_canceling:
+            with suppress(WriteRefused):
+                tools.payments.request_cancel(order.order_id, now=now)
+            raise
+        if row is None or row.state is not PaymentState.PENDING or row.attempt <= order.attempt:
+            raise
+        # The order was restored to an earlier attempt. No other message asks for the later one.
+        return claim(order.model_copy(update={"attempt": row.attempt, "payment_method": row.payment_method}))
 
 
-def _claim_to_cancel(event: CancelRequestedEvent, tools: Tools) -> Claim:
-    """Store the request whoever has the lease; then claim the row, to cancel at Stripe."""
-    now = tools.now()
-    row = tools.payments.request_cancel(
-        FrozenRequest.of(event.data),
-        attempt=event.data.attempt,
-        payment_method=event.data.payment_method,
-        correlation_id=event.correlationid,
-        now=now,
-    )
-    if row is not None and row.state in FINAL:
-        return AlreadyEnded(row)
-    lease = {"now": now, "lease_seconds": tools.lease_seconds}
-    return tools.payments.claim_to_cancel(event.data.order_id, owner=new_lease_owner(), **lease)
+def _refused(event: OrderEvent, row: Payment | None, tools: Tools) -> Disposition:
+    """Ignore a duplicate; wait if another delivery has the lease."""
+    about, shown = event.log_fields, row.shown if row else None
+    if row and has_ended(row, None if isinstance(event, CancelRequestedEvent) else event.data.attempt):
+        _report_difference(event, row, tools)
+        tools.log("duplicate ignored: the attempt has ended", **about, row=shown)
+        reemit_if_late(row, tools)
+        return Done()
+    if row and row.lease_expires_at == 0:
+        # No worker has the row. The customer may still finish 3-D Secure for an earlier attempt.
+        return BackOff()
+    # If the owner's clock is ahead, wait at most one lease; one second, if the row was lost meanwhile.
+    wait_seconds = min(max(1, row.lease_expires_at - tools.now() + 1 if row else 1), tools.lease_seconds)
+    tools.log("duplicate waits for the lease", **about, wait_seconds=wait_seconds, row=shown)
+    return RetryAfter(wait_seconds)
 
 
 def charge_and_finalize(row: Payment, tools: Tools) -> Disposition:
@@ -107,7 +87,7 @@ def charge_and_finalize(row: Payment, tools: Tools) -> Disposition:
         if final.intent:
             # Before the write: once the row shows the dispute, no duplicate raises its alarm.
             report_dispute(row.request.order_id, row, final.intent, tools)
-        row = tools.payments.finalize(row, final, now=tools.now())
+        row = tools.payments.finalize(row, final_changes(final, tools.now()), now=tools.now())
     except Held as held:
         _give_back(row, held, "payment held: an operator releases it", tools)
         return Done()
@@ -136,17 +116,18 @@ def _give_back(row: Payment, deferred: Deferred, message: str, tools: Tools) -> 
 
 
 def reemit_if_late(row: Payment, tools: Tools) -> None:
-    """Emit the outcome again through the table's stream, unless there is none, or it was emitted a short time ago."""
+    """Emit the outcome again through the table's stream, unless it was emitted a short time ago."""
     now, emitted_at = tools.now(), max(row.finalized_at or 0, row.last_emitted_at or 0)
-    if row.state is not PaymentState.PENDING and now - emitted_at >= REEMIT_AFTER_SECONDS:
+    if now - emitted_at >= REEMIT_AFTER_SECONDS:
         tools.payments.write_if_unchanged(row, {"last_emitted_at": now}, now=now)
 
 
-def _differs(event: OrderEvent, row: Payment) -> bool:
-    """Whether the message has other data than the row has frozen."""
-    # "": a recovered row has no payment method.
-    is_same_attempt = row.attempt == event.data.attempt
-    other_method = is_same_attempt and row.payment_method not in ("", event.data.payment_method)
+def _report_difference(event: OrderEvent, row: Payment, tools: Tools) -> None:
+    """Raise an alarm if the message has other data than the row has frozen."""
     # An order that was lost has another time when it is placed again, or when its row is written again.
     asked = replace(FrozenRequest.of(event.data), placed_at=row.request.placed_at)
-    return asked != row.request or other_method
+    # "": a recovered row has no payment method.
+    methods = ("", event.data.payment_method) if row.attempt == event.data.attempt else (row.payment_method,)
+    if asked != row.request or row.payment_method not in methods:
+        message = "message differs from the frozen request: its data is ignored"
+        tools.log(message, alarm=Cause.UNEXPECTED_ERROR, **event.log_fields)

@@ -13,9 +13,9 @@ import stripe
 
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.refund_events import RefundRequested
+from onecharge.payments.charge_rows import Dispute, Payment
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.rows import Dispute, Payment
 from onecharge.payments.stripe_responses import Failure, ResponseKind, classify, is_replay, is_replayed
 
 if TYPE_CHECKING:
@@ -34,6 +34,12 @@ class Response:
     failure: Failure | None = None
     is_replay: bool = False
     """The stored response of an earlier request: it proves the object's id, not its current status."""
+
+    def shown(self) -> StripeIntent:
+        """The PaymentIntent. Raises Deferred if there is none."""
+        if self.intent is None:
+            raise (self.failure or Failure(ResponseKind.NO_ANSWER)).deferred
+        return self.intent
 
 
 def description_of(order_id: str) -> str:
@@ -85,24 +91,10 @@ class PaymentIntents:
         options: RequestOptions = {"idempotency_key": row.confirm_key(self.shop)}
         return _asked(lambda: self.client.v1.payment_intents.confirm(intent_id, parameters, options), intent_id)
 
-    def retrieve(
-        self, intent_id: str, *, is_disputed: bool = False, before_list: Callable[[], None] = lambda: None
-    ) -> Response:
-        """The PaymentIntent as it is now, with its latest charge: an update clears the PaymentIntent's last error.
-
-        Args:
-            is_disputed: whether an event says so. Its disputes are listed then, and if its charge says so.
-            before_list: raises if no further request may be begun.
-        """
+    def retrieve(self, intent_id: str) -> Response:
+        """The PaymentIntent as it is now, with its latest charge: an update clears the PaymentIntent's last error."""
         expand: Any = {"expand": ["latest_charge"]}
-        response = _asked(lambda: self.client.v1.payment_intents.retrieve(intent_id, expand), intent_id)
-        if response.intent is None:
-            return response
-        try:
-            intent = self.with_dispute(response.intent, is_disputed=is_disputed, before_list=before_list)
-            return replace(response, intent=intent)
-        except stripe.StripeError as error:
-            return Response(failure=classify(error))
+        return _asked(lambda: self.client.v1.payment_intents.retrieve(intent_id, expand), intent_id)
 
     def cancel(self, intent_id: str, reason: str) -> Response:
         """Cancel it; returns its final status, which is `succeeded` if it is too late. Idempotent.
@@ -115,26 +107,15 @@ class PaymentIntents:
         refused = response.failure and response.failure.kind is ResponseKind.UNEXPECTED_STATE
         return self.retrieve(intent_id) if refused else response
 
-    def with_dispute(
-        self, intent: StripeIntent, *, is_disputed: bool = False, before_list: Callable[[], None] = lambda: None
-    ) -> StripeIntent:
-        """The PaymentIntent with the dispute of its charges that counts. Raises stripe.StripeError."""
-        if not (intent.is_disputed or is_disputed):
+    def with_dispute(self, intent: StripeIntent) -> StripeIntent:
+        """The PaymentIntent with the dispute of its charges that counts, if it has any. Raises stripe.StripeError."""
+        if not intent.is_disputed:
             return intent
-        before_list()
         of_it: Any = {"payment_intent": intent.payment_intent_id, "limit": _PAGE_SIZE}
         disputes = [Dispute(each.id, each.status) for each in self.client.v1.disputes.list(of_it).data]
         return replace(intent, dispute=Dispute.that_counts(disputes))
 
-
-@dataclass(frozen=True)
-class RefundsAtStripe:
-    """Requests through one StripeClient, and so to one account."""
-
-    client: stripe.StripeClient
-    shop: str
-
-    def create(self, wanted: RefundRequested, payment_intent_id: str) -> StripeRefund | Failure:
+    def create_refund(self, wanted: RefundRequested, payment_intent_id: str) -> StripeRefund | Failure:
         """Create the refund, under its one key."""
         metadata = {"shop": self.shop, "order_id": wanted.order_id, "refund_id": wanted.refund_id}
         parameters: RefundCreateParams = {
@@ -154,7 +135,7 @@ class RefundsAtStripe:
         # A replay shows it as it was then: the next delivery lists it.
         return Failure(ResponseKind.RETRYABLE, "replayed") if is_replayed(made) else read_refund(made)
 
-    def list(self, payment_intent_id: str) -> list[StripeRefund]:
+    def list_refunds(self, payment_intent_id: str) -> list[StripeRefund]:
         """All refunds of the PaymentIntent, the newest first. Raises stripe.StripeError."""
         parameters: Any = {"payment_intent": payment_intent_id, "limit": _PAGE_SIZE}
         return list(map(read_refund, self.client.v1.refunds.list(parameters).auto_paging_iter()))

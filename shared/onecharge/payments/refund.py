@@ -23,7 +23,7 @@ from onecharge.contract.refund_events import (
     RefundRequestedEvent,
 )
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge import retrieve
+from onecharge.payments.charge_rows import Payment
 from onecharge.payments.refund_rules import (
     OVERDUE_SECONDS,
     UNCLEAR,
@@ -34,7 +34,6 @@ from onecharge.payments.refund_rules import (
     own,
     refusal_of,
 )
-from onecharge.payments.rows import Payment
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_responses import Deferred, classify
 from onecharge.payments.sync import TRIES, sync_row
@@ -58,7 +57,7 @@ def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
     if wanted.currency != row.request.currency or wanted.amount_minor > row.request.amount_minor:
         raise PoisonMessage("data.amount_minor: more than was charged, or other money")
     try:
-        charged = retrieve(row.payment_intent_id, tools).amount_refunded_minor
+        charged = tools.retrieve(row.payment_intent_id).amount_refunded_minor
         listed = list_refunds(row.payment_intent_id, tools)
         sent = row.refunds_sent.get(wanted.refund_id, Sent())
         found = decide(wanted, listed, amount_refunded_minor=charged, sent=sent, now=now) or send(event, row, tools)
@@ -81,7 +80,7 @@ def list_refunds(payment_intent_id: str, tools: Tools) -> list[StripeRefund]:
     """All of the PaymentIntent's refunds, the newest first. Raises Deferred."""
     tools.require_time()
     try:
-        return tools.refunds.list(payment_intent_id)
+        return tools.stripe.list_refunds(payment_intent_id)
     except stripe.StripeError as error:
         raise classify(error).deferred from error
 
@@ -95,7 +94,7 @@ def send(event: RefundRequestedEvent, row: Payment, tools: Tools) -> StripeRefun
     tools.wait_for_token(tools.rate.refunds.take)
     if not _write_sent(row, wanted.refund_id, row.refunds_sent.get(wanted.refund_id, Sent()).before(sent_at), tools):
         raise Deferred("the payment's row has changed since it was read")
-    made = tools.refunds.create(wanted, str(row.payment_intent_id))
+    made = tools.stripe.create_refund(wanted, str(row.payment_intent_id))
     if isinstance(made, StripeRefund):
         return made
     code = refusal_of(made)

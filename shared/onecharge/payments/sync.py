@@ -9,13 +9,14 @@ not asked, but for a dispute or a refund, whose events do not name their order. 
 row that names another PaymentIntent, or none, is left alone.
 """
 
+from contextlib import suppress
+
 import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge import cancel, retrieve
+from onecharge.payments.charge_rows import Payment, WriteRefused
 from onecharge.payments.charge_rules import StripeIntent
-from onecharge.payments.rows import Payment
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_responses import Deferred, ResponseKind, classify
 from onecharge.payments.sync_rules import Difference, find_difference
@@ -51,7 +52,7 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
     order_id, shop = event.order_id, event.shop
     if event.is_of_dispute or event.refund is not None:
         # A dispute or a refund does not name its order.
-        intent = retrieve(event.payment_intent_id, tools, is_disputed=event.is_of_dispute)
+        intent = tools.retrieve(event.payment_intent_id, is_disputed=event.is_of_dispute)
         order_id, shop = intent.order_id, intent.shop
     if order_id is None or shop != tools.shop:
         tools.count("EventOfAnotherShop")
@@ -89,7 +90,7 @@ def sync_row(order_id: str, payment_intent_id: str, tools: Tools, *, is_disputed
         if before is not None and row is None:
             raise Deferred("the row was lost meanwhile: the next time it is written again")
         try:
-            intent = retrieve(payment_intent_id, tools, is_disputed=is_disputed)
+            intent = tools.retrieve(payment_intent_id, is_disputed=is_disputed)
         except Deferred as deferred:
             if deferred.why == ResponseKind.NOT_FOUND and (row is None or row.payment_intent_id != payment_intent_id):
                 return row  # Test data that was deleted.
@@ -110,18 +111,19 @@ def _apply(order_id: str, row: Payment | None, intent: StripeIntent, found: Diff
     Once the row says what Stripe says, another event of the same change raises no alarm: so it comes first.
     """
     now = tools.now()
-    if found.alarm and not (found.changes or found.recovers) and tools.payments.read(order_id) != row:
+    if found.alarm and not found.changes and tools.payments.read(order_id) != row:
         # A worker may have stored the id, and charged, between the two reads: then all is well.
         return False
     if found.alarm:
         tools.alarm(found.alarm, found.says, row, intent, order_id=order_id)
     report_dispute(order_id, row, intent, tools)
     if found.expires:
-        cancel(intent, tools, "abandoned")
-    elif found.recovers:
-        tools.payments.recover(intent, now=now)
-    elif row is None or not found.changes:
+        tools.cancel(intent, "abandoned")
+    elif not found.changes:
         return True
+    elif row is None:
+        with suppress(WriteRefused):
+            tools.payments.insert(order_id, found.changes, now=now)
     elif tools.payments.write_if_unchanged(row, found.changes, now=now):
         count_end(row, found.changes.get("state"), tools)
         tools.log(found.says, **{**row.log_fields, "payment_intent_id": intent.payment_intent_id})

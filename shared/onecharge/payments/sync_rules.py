@@ -7,9 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import after_charge, final_changes
-from onecharge.payments.charge_rules import Finalize, StripeIntent, reason_of_cancellation
-from onecharge.payments.rows import Payment
+from onecharge.payments.charge_rows import Payment
+from onecharge.payments.charge_rules import (
+    Finalize,
+    StripeIntent,
+    after_charge,
+    final_changes,
+    reason_of_cancellation,
+    recovered,
+)
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 
@@ -20,10 +26,8 @@ class Difference:
 
     says: str
     changes: dict[str, Any] = field(default_factory=dict)
-    """What sync writes to the row."""
+    """What sync writes to the row, or as the row, if it was lost."""
     alarm: Cause | None = None
-    recovers: bool = False
-    """sync writes the lost row again."""
     expires: bool = False
     """sync cancels the PaymentIntent at Stripe, and compares again."""
 
@@ -49,8 +53,8 @@ def find_difference(
     if intent.status == "canceled" and row.state in (PaymentState.DECLINED, PaymentState.REQUIRES_ACTION):
         final = Finalize(PaymentState.CANCELED, intent, reason_of_cancellation(intent))
         return Difference("it was canceled: the row becomes CANCELED", final_changes(final, now))
-    if row.state is not PaymentState.REQUIRES_ACTION or row.cancel_requested_at is not None:
-        # A worker finishes what is PENDING, and a cancellation.
+    if row.state is not PaymentState.REQUIRES_ACTION:
+        # A worker finishes what is PENDING, and what is to be canceled is.
         return None
     if intent.status == "requires_payment_method":
         final = Finalize(PaymentState.DECLINED, intent, intent.error_code or intent.status)
@@ -69,7 +73,7 @@ def _without_row(intent: StripeIntent, shop: str, now: int) -> Difference | None
     if not (intent.customer_id and intent.is_described):
         says = "it succeeded, there is no row, and metadata and description do not name the same order"
         return Difference(says, alarm=Cause.ROW_LOST)
-    return Difference("it succeeded, and there is no row: it is written again", alarm=Cause.ROW_LOST, recovers=True)
+    return Difference("it succeeded, and there is no row: it is written again", recovered(intent, now), Cause.ROW_LOST)
 
 
 def _of_another(row: Payment, intent: StripeIntent) -> Difference | None:

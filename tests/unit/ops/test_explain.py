@@ -129,8 +129,8 @@ def test_charges_disputes_and_cancellations_are_in_the_timeline(operated: Operat
         operated.standin.close_dispute(operated.standin.open_dispute(own, amount=100), status=status)
     behind, lost = sentences(operated)
     assert ("its refunds or its dispute changed" in behind, "is lost" in lost) == (True, True)
-    shown = operated.stack.payment_intents.retrieve(own).intent
-    counts = shown.dispute if shown else None
+    stripe = operated.stack.payment_intents
+    counts = stripe.with_dispute(stripe.retrieve(own).shown()).dispute
     assert counts is not None
     operated.set_payment(ORDER_ID, dispute_id=counts.dispute_id, dispute_status=counts.status)
     assert (counts.status, sentences(operated)) == ("lost", [FINE, lost])

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.payments.charge_rules import CREATE_SECONDS
-from onecharge.payments.deliveries import REEMIT_AFTER_SECONDS, reemit_if_late
+from onecharge.payments.deliveries import REEMIT_AFTER_SECONDS
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Done, PoisonMessage, RetryAfter
@@ -34,14 +34,6 @@ from tests.shop.scripted_stripe import (
     meanwhile,
 )
 from tests.shop.shop import Shop
-
-
-def test_an_order_costs_two_requests_to_stripe_and_three_writes_and_a_duplicate_one_write(shop: Shop) -> None:
-    """Create and confirm; claim, store the id, finalize."""
-    assert [shop.deliver(), shop.deliver()] == [Done(), Done()]
-    assert shop.stripe.operations == ["create", "confirm"]
-    assert shop.io.asked == ["dynamodb UpdateItem"] * 4
-
 
 # ---------------------------------------------------------------- duplicates
 
@@ -76,14 +68,6 @@ def test_a_late_duplicate_has_the_outcome_emitted_again(shop: Shop, card: str, a
         shop.passes(seconds)
         assert (shop.deliver(payment_method=NO_FUNDS if attempt == 2 else card), shop.row()) == (Done(), expected)
     assert len(shop.stripe.requests) == sent
-
-
-def test_an_unfinished_row_has_no_outcome_to_emit(shop: Shop) -> None:
-    """Another attempt may have taken the row over meanwhile."""
-    shop.request_cancel()
-    shop.passes(REEMIT_AFTER_SECONDS)
-    reemit_if_late(shop.payment(), shop.tools())
-    assert shop.payment().last_emitted_at is None
 
 
 def test_a_message_of_an_earlier_attempt_continues_an_unfinished_one(shop: Shop) -> None:
@@ -238,6 +222,16 @@ def test_a_held_order_keeps_its_cancellation(shop: Shop) -> None:
     assert shop.payment().cancel_requested_at == shop.now
     shop.store.write_if_unchanged(shop.payment(), {"released_at": shop.now}, now=shop.now)
     assert shop.cancel() == Done()
+    assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_0"), [])
+
+
+def test_a_cancellation_is_stored_while_a_worker_has_the_row(shop: Shop) -> None:
+    """So the worker does not finalize a payment that can still succeed; the next claim cancels it."""
+    seen: list[Any] = []
+    shop.stripe.next("confirm", meanwhile(lambda: seen.append(shop.cancel(payment_method=ASKS_FOR_ACTION))))
+    assert (shop.deliver(payment_method=ASKS_FOR_ACTION), seen) == (BackOff(), [RetryAfter(BOUNDS.lease_seconds)])
+    shop.passes()
+    assert shop.deliver(payment_method=ASKS_FOR_ACTION) == Done()
     assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_0"), [])
 
 

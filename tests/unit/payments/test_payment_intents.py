@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
 from responses import RequestsMock
 
+from onecharge.payments.charge_rows import Dispute
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import PaymentIntents
-from onecharge.payments.rows import Dispute
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_responses import ResponseKind
 from tests.shop.builders import (
@@ -25,6 +26,7 @@ from tests.shop.builders import (
     stripe_error,
     stripe_intent,
 )
+from tests.shop.tools import tools_of
 
 ONE = f"{INTENTS}/pi_1"
 
@@ -94,8 +96,7 @@ def test_the_dispute_that_counts_is_retrieved_with_it(
     found = [{"id": f"dp_{number}", "status": status} for number, status in enumerate(statuses)]
     if is_told or is_shown:
         http.get(f"{STRIPE_API}/v1/disputes", json={"object": "list", "data": found, "has_more": False})
-    shown = intents.retrieve("pi_1", is_disputed=is_told).intent
-    assert shown is not None
+    shown = tools_of(Mock(), intents, lambda: T0).retrieve("pi_1", is_disputed=is_told)
     assert shown.dispute == (counts if is_told or is_shown else None)
     queries = [parse_qs(urlsplit(str(call.request.url)).query) for call in http.calls]
     assert queries[0] == {"expand[0]": ["latest_charge"]}

@@ -8,19 +8,20 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import pytest
+
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import PaymentStore
-from onecharge.payments.charge_rules import Finalize
-from onecharge.payments.rows import FINAL, UNPAID, Payment, WriteRefused
+from onecharge.payments import charge_rows
+from onecharge.payments.charge_rows import FINAL, Payment, PaymentStore, WriteRefused
+from onecharge.payments.charge_rules import Finalize, final_changes, recovered
 from onecharge.payments.sync_rules import find_difference
 from onecharge.runtime.dynamodb import from_item, to_item
-from tests.shop.builders import INDEXES, ORDER_ID, PAYMENTS, REQUEST, SHOP, T0, TABLES, intent
+from tests.shop.builders import INDEXES, ORDER_ID, PAYMENTS, REQUEST, SHOP, T0, TABLES, intent, order
 from tests.shop.dynamodb import MemoryDynamoDB
 
 LATER = T0 + 100
 """When each lease has expired."""
-LEASE: dict[str, Any] = {"owner": "owner", "lease_seconds": 35}
-ABOUT: dict[str, Any] = {"payment_method": "pm_1", "correlation_id": "c"}
+LEASE: dict[str, Any] = {"correlation_id": "c", "lease_seconds": 35}
 STATUSES = ("requires_payment_method", "requires_action", "succeeded", "canceled")
 KEPT = (*vars(REQUEST), "payment_intent_id", "cancel_requested_at", "payment_method_1", "payment_method_2")
 """Attributes that never change once they are written."""
@@ -32,11 +33,11 @@ def writes(store: PaymentStore, row: Payment | None) -> Iterator[Callable[[], ob
     """Every write that may follow when the row is this one."""
     for now in (T0, LATER):
         for attempt in (1, 2):
-            yield partial(store.claim, REQUEST, attempt=attempt, now=now, **LEASE, **ABOUT)
-        yield partial(store.claim_to_cancel, ORDER_ID, now=now, **LEASE)
-    yield partial(store.request_cancel, REQUEST, attempt=1, now=T0, **ABOUT)
+            yield partial(store.claim, order(attempt=attempt), now=now, **LEASE)
+        yield partial(store.claim, order(), to_cancel=True, now=now, **LEASE)
+    yield partial(store.request_cancel, ORDER_ID, now=T0)
     if row is None:
-        yield partial(store.recover, intent(), now=T0)
+        yield partial(store.insert, ORDER_ID, recovered(intent(), T0), now=T0)
         return
     yield partial(store.release, row)
     yield partial(store.store_id, row, "pi_1")
@@ -44,7 +45,7 @@ def writes(store: PaymentStore, row: Payment | None) -> Iterator[Callable[[], ob
     yield partial(store.write_if_unchanged, row, {"last_emitted_at": LATER}, now=LATER)
     own = intent(payment_intent_id=row.payment_intent_id) if row.payment_intent_id else None
     for state in {*PaymentState} - {PaymentState.PENDING}:
-        yield partial(store.finalize, row, Finalize(state, own), now=T0)
+        yield partial(store.finalize, row, final_changes(Finalize(state, own), T0), now=T0)
     for status in STATUSES:
         shown = intent(status)
         difference = find_difference(row, shown, shop=SHOP, now=LATER, requires_action_seconds=0)
@@ -55,7 +56,8 @@ def writes(store: PaymentStore, row: Payment | None) -> Iterator[Callable[[], ob
 def check(before: Item | None, after: Item) -> None:
     """What holds of each row, and of each write."""
     state, is_canceling = PaymentState(after["state"]), "cancel_requested_at" in after
-    waits = state in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION) or (is_canceling and state in UNPAID)
+    waits = state in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION)
+    assert not is_canceling or state in (PaymentState.PENDING, *FINAL)
     assert ("unfinished_shard" in after) == ("unfinished_claimed_at" in after) == waits
     assert ("expires_at" in after) is not waits
     assert ("lease_owner" in after) <= (state is PaymentState.PENDING)
@@ -65,12 +67,12 @@ def check(before: Item | None, after: Item) -> None:
     assert before["attempt"] <= after["attempt"]
     assert {name: before[name] for name in KEPT if name in before}.items() <= after.items()
     assert state == before["state"] or before["state"] not in FINAL
-    if state != before["state"] and "cancel_requested_at" in before:
-        assert state in (PaymentState.PENDING, *FINAL)
 
 
-def test_every_write_keeps_the_rows_rules() -> None:
-    """A row is indexed exactly while it waits, and expires otherwise. What is final, frozen or requested stays."""
+def test_every_write_keeps_the_rows_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row is indexed exactly while it waits, and expires otherwise. What is final, frozen or requested stays. What
+    is to be canceled is PENDING, until it is final."""
+    monkeypatch.setattr(charge_rows, "token_hex", lambda _: "owner")
     dynamodb: Any = MemoryDynamoDB(keys=TABLES, indexes=INDEXES)
     store, key = PaymentStore(dynamodb, PAYMENTS), to_item({"order_id": ORDER_ID})
 
@@ -102,4 +104,5 @@ def test_every_write_keeps_the_rows_rules() -> None:
                 seen.add(kind)
                 states.add((after["state"], "cancel_requested_at" in after))
                 rest.append(after)
-    assert states == {(state, canceling) for state in PaymentState for canceling in (False, True)}
+    assert {state for state, is_canceling in states if not is_canceling} == {*PaymentState}
+    assert {state for state, is_canceling in states if is_canceling} == {PaymentState.PENDING, *FINAL}

@@ -1,14 +1,13 @@
 """What a row becomes by what Stripe shows later: every row and every PaymentIntent that can meet."""
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
 
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charge_rows import Dispute, Payment
 from onecharge.payments.charge_rules import StripeIntent
-from onecharge.payments.rows import Dispute, Payment
 from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from tests.shop.builders import AMOUNT_MINOR, SHOP, T0, intent, payment
@@ -36,7 +35,7 @@ def word(difference: Difference | None) -> str:
     if difference is None:
         return ""
     becomes = [str(difference.changes["state"])] if "state" in difference.changes else []
-    flags = [name for name in ("recovers", "expires") if getattr(difference, name)]
+    flags = [name for name in ["expires"] if getattr(difference, name)]
     return ", ".join([*becomes, *flags, *([f"alarm {difference.alarm}"] if difference.alarm else [])])
 
 
@@ -54,30 +53,25 @@ OWN = {
 
 
 def test_a_row_follows_its_own_payment_intent() -> None:
-    """A worker finishes what is PENDING or to be canceled, unless it is paid. A success counts with the right money."""
-    for state, status, canceling, is_leased, money in product(
-        STATES, STATUSES, (None, T0), (False, True), ({}, *OTHER_MONEY)
-    ):
+    """A worker finishes what is PENDING, unless it is paid. A success counts with the right money."""
+    for state, status, is_leased, money in product(STATES, STATUSES, (False, True), ({}, *OTHER_MONEY)):
         lease = {"lease_expires_at": NOW + 1 if is_leased else NOW}
-        row = payment(state=PaymentState(state), finalized_at=T0, cancel_requested_at=canceling, **lease)
+        row = payment(state=PaymentState(state), finalized_at=T0, **lease)
         expected = OWN.get((state, status), "")
         if status == "succeeded" and state == "PENDING" and is_leased:
             expected = ""
         elif status == "succeeded" and state in STATES[:3] and money:
             expected = "alarm MoneyDiffers"
-        elif expected == "DECLINED" and canceling:
-            expected = ""
-        assert word(found(row, intent(status, **money))) == expected, (state, status, canceling, is_leased, money)
+        assert word(found(row, intent(status, **money))) == expected, (state, status, is_leased, money)
 
 
 @pytest.mark.parametrize(
     ("after", "expected"), [(REQUIRES_ACTION_SECONDS - 1, ""), (REQUIRES_ACTION_SECONDS, "expires")]
 )
 def test_3d_secure_expires(after: int, expected: str) -> None:
-    """Its time counts from when the row began to wait. A requested cancellation needs no second one."""
+    """Its time counts from when the row began to wait."""
     row = payment(state=PaymentState.REQUIRES_ACTION, finalized_at=T0)
     assert word(found(row, intent("requires_action"), now=T0 + after)) == expected
-    assert found(replace(row, cancel_requested_at=T0), intent("requires_action"), now=T0 + after) is None
 
 
 def test_a_success_that_the_row_does_not_name_is_an_alarm_until_it_is_returned() -> None:
@@ -92,7 +86,7 @@ def test_a_success_that_the_row_does_not_name_is_an_alarm_until_it_is_returned()
         assert word(found(payment(state=PaymentState.CANCELED), shown)) == expected, back
 
 
-LOST = "recovers, alarm RowLost"
+LOST = "SUCCEEDED, alarm RowLost"
 
 
 @pytest.mark.parametrize(
