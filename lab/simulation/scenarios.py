@@ -95,7 +95,9 @@ _LONGER = {
     "processing, and late 500s": replace(
         _ATTACK,
         fault_probability=0.15,
-        stripe_faults=frozenset({"processing", "500, processing", "500, executed an hour later", "drop after"}),
+        stripe_faults=frozenset(
+            {"processing", "500, processing", "canceled by Stripe", "500, executed an hour later", "drop after"}
+        ),
     ),
     "3-D Secure, another card, rows lost and stale": replace(
         _ATTACK, **_ROWS_GO, **_TOLD, orders=((_3DS, _GOOD),), copies=1
