@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from lab.console.breaks import LocalBreaks
 from lab.console.experiments import EXPERIMENTS as CONSOLE
-from lab.publish import write_table
 from lab.usual import USUAL_WORKERS, deploy_usual_workers
 from local.observe import messages_in
 from local.project_files import PROJECT
@@ -30,6 +28,7 @@ OURS = "acct_standin"
 ACCOUNTS = {**{worker.account: worker.title for worker in USUAL_WORKERS}, OURS: "onecharge"}
 """The design behind each account at Stripe."""
 _SETTLE_SECONDS, _IDLE_POLLS = 500, 8
+_BEGIN, _END = "<!-- written with WRITE=1 -->\n", "<!-- end -->\n"
 
 _PRESSED: Mapping[int, Sequence[str]] = {
     1: ["place"],
@@ -121,21 +120,15 @@ def in_markdown(outcomes: Sequence[Outcome]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _for_the_terminal(outcomes: Sequence[Outcome]) -> Table:
-    table = Table("charges of one order", *ACCOUNTS.values())
-    for each in outcomes:
-        counts = (each.charges[account] for account in ACCOUNTS)
-        table.add_row(each.title, *(f"[{'green' if count == 1 else 'bold red'}]{count}" for count in counts))
-    return table
-
-
 def program(console: Console, *, writes: bool) -> int:
     """Returns 1 if onecharge has charged an order not exactly once."""
     with tempfile.TemporaryDirectory() as folder, console.status("starting") as status:
         outcomes = run(Path(folder), status.update)
-    console.print(_for_the_terminal(outcomes))
+    print(in_markdown(outcomes))
     if writes:
-        write_table(PROJECT / "README.md", in_markdown(outcomes))
+        readme = PROJECT / "README.md"
+        before, rest = readme.read_text().split(_BEGIN)
+        readme.write_text(f"{before}{_BEGIN}\n{in_markdown(outcomes)}\n{_END}{rest.split(_END)[1]}")
     return int(any(each.charges[OURS] != 1 for each in outcomes))
 
 

@@ -8,7 +8,7 @@ seams.py and refunding.py say what happens to the order.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lab.simulation.service import ORDERS, RECONCILE_BOUNDS, RowKey
+from lab.simulation.service import ORDERS, RECONCILE_BOUNDS
 from lab.simulation.world import World
 from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEvent, PaymentOutcomeEvent, event_adapter
 from onecharge.contract.refund_events import RefundOutcomeEvent, RefundRequestedEvent
@@ -17,6 +17,7 @@ from onecharge.orders.republication import RepublishCheckpoint
 from onecharge.orders.store import OrderStore
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
+from onecharge.runtime.dynamodb import from_item
 from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import one_after_another
 from publish_events.mapping import order_event_from_item, payment_outcome_from_item, refund_requested_from_item
@@ -34,6 +35,8 @@ _STREAMS: Mapping[str, Callable[[Item], Event | None]] = {
     PAYMENTS: payment_outcome_from_item,
 }
 
+_SHOWN = ("status", "state", "attempt", "refund_id", "amount_minor", "amount_refunded_minor", "revision")
+
 
 class BothServicesWorld(World):
     """A world whose order service is the real one."""
@@ -50,7 +53,7 @@ class BothServicesWorld(World):
         client: Any = self.dynamodb
         self.order_store = self.released_orders = OrderStore(client, ORDERS)
         self.refund_store: OrderRefundStore = OrderRefundStore(client, ORDER_REFUNDS, ORDERS)
-        self.writes: list[tuple[str, RowKey, Item]] = []  # Every version of every item, oldest first.
+        self.writes: list[tuple[str, tuple[str, ...], Item]] = []  # Every version of every item, oldest first.
         self.bodies: list[str] = []  # Every message that was sent.
 
     def handle(self, event: Any) -> Disposition:
@@ -75,6 +78,7 @@ class BothServicesWorld(World):
             return
         key = tuple(new[name]["S"] for name in self.dynamodb.keys[table])
         self.writes.append((table, key, dict(new)))
+        self._note(f"{table}: { ({name: value for name, value in from_item(new).items() if name in _SHOWN}) }")
         event = _STREAMS[table](new)
         if event is None:
             return
@@ -100,7 +104,7 @@ class BothServicesWorld(World):
     def come_again(self) -> None:
         """A message is delivered once more, although it was acknowledged."""
         if self.bodies:
-            body = self.bodies[self.choices.pick(len(self.bodies))]
+            body = self.one_of(self.bodies)
             self._note(f"comes again: {body[:100]}", fault="late duplicate")
             self._send(body)
 
@@ -133,7 +137,7 @@ class BothServicesWorld(World):
         self.made += 1
         self.start(f"{name} {self.made}", tried, RECONCILE_BOUNDS)
 
-    def ask_again(self, key: RowKey) -> None:
+    def ask_again(self, order_id: str) -> None:
         """The order's table and `republish` do it."""
 
     def finish(self) -> None:

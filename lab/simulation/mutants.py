@@ -8,10 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from lab.simulation.both_services import ORDER_REFUNDS
-from lab.simulation.service import ORDERS, WEBHOOK_BOUNDS
+from lab.simulation.service import DECLINED, ORDERS, PAID
 from lab.simulation.world import Mutate
 from onecharge.contract.refund_events import is_refundable_despite
-from onecharge.contract.states import PaymentState
 from onecharge.orders.refund_store import OrderRefundStore, _is_still, pending_minor
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge import confirm, create
@@ -47,13 +46,9 @@ def _replacing(function: Callable[..., Any], mutant: Callable[..., Any]) -> Muta
     return mutate
 
 
-def _deciding(mutant: Callable[[Payment, StripeIntent, Step], Step]) -> Mutate:
+def _deciding(change: Callable[[StripeIntent, Step], Step]) -> Mutate:
     """The worker's decision about a PaymentIntent is another one."""
-
-    def decided(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
-        return mutant(row, intent, decide(row, intent, is_answered=is_answered))
-
-    return _replacing(decide, decided)
+    return _replacing(decide, lambda row, intent, **named: change(intent, decide(row, intent, **named)))
 
 
 def _without(*conditions: str) -> Mutate:
@@ -160,14 +155,6 @@ def _confirms_before_it_is_stored(row: Payment, tools: Tools) -> StripeIntent | 
 # ---------------------------------------------------------------- decide, confirm, cancel
 
 
-def _goes_on_after_canceled(row: Payment, intent: StripeIntent, step: Step) -> Step:
-    return Finalize(PaymentState.DECLINED, intent, "canceled") if intent.status == "canceled" else step
-
-
-def _overlooks_the_request(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
-    return decide(replace(row, cancel_requested_at=None), intent, is_answered=is_answered)
-
-
 def _canceled_without_stripe(stripe: Any, _: Callable[..., Response], intent_id: str, reason: str) -> Response:
     response: Response = stripe.retrieve(intent_id)
     return replace(response, intent=response.intent and replace(response.intent, status="canceled"))
@@ -175,7 +162,7 @@ def _canceled_without_stripe(stripe: Any, _: Callable[..., Response], intent_id:
 
 def _finalizes_first(row: Payment, tools: Tools) -> StripeIntent:
     intent = tools.retrieve(str(row.payment_intent_id))
-    changes = final_changes(Finalize(PaymentState.SUCCEEDED, intent), tools.now())
+    changes = final_changes(Finalize(PAID, intent), tools.now())
     tools.payments.finalize(row, changes, now=tools.now())
     return confirm(row, tools)
 
@@ -194,9 +181,9 @@ def _takes(kind: ResponseKind) -> Mutate:
 # ---------------------------------------------------------------- release
 
 
-def _deciding_release(change: Callable[[list[StripeIntent]], list[StripeIntent]]) -> Mutate:
+def _looking(sees: Callable[[StripeIntent], bool]) -> Mutate:
     """The operator's command passes over some of what it has found."""
-    return _replacing(decide_release, lambda row, found, **named: decide_release(row, change(list(found)), **named))
+    return _replacing(decide_release, lambda row, found, **named: decide_release(row, [*filter(sees, found)], **named))
 
 
 def _as_agreed(row: Payment, found: Any, *, shop: str, of: str | None = None) -> Any:
@@ -207,38 +194,17 @@ def _as_agreed(row: Payment, found: Any, *, shop: str, of: str | None = None) ->
     return decide_release(row, [replace(each, **agreed, **money) for each in found], shop=shop, of=of)
 
 
-def _released_at_once(row: Payment, order: Any, now: int, **_: Any) -> dict[str, Any]:
-    return {"released_at": now, "held_because": None}
-
-
 # ---------------------------------------------------------------- Stripe's later word
 
 
-def _differing(change: Callable[[Payment | None, StripeIntent, Difference | None], Difference | None]) -> Mutate:
+def _differing(is_ignored: Callable[[Payment | None, Difference], object]) -> Mutate:
+    """A difference between a row and Stripe is ignored, if this says so."""
+
     def mutant(row: Payment | None, intent: StripeIntent, **named: Any) -> Difference | None:
-        return change(row, intent, find_difference(row, intent, **named))
+        found = find_difference(row, intent, **named)
+        return None if found and is_ignored(row, found) else found
 
     return _replacing(find_difference, mutant)
-
-
-def _late_truth_is_ignored(row: Payment | None, _: StripeIntent, found: Difference | None) -> Difference | None:
-    return None if row and row.state is PaymentState.DECLINED else found
-
-
-def _lost_rows_stay_lost(row: Payment | None, _: StripeIntent, found: Difference | None) -> Difference | None:
-    return None if row is None else found
-
-
-def _nothing_expires(_: Payment | None, __: StripeIntent, found: Difference | None) -> Difference | None:
-    return None if found and found.expires else found
-
-
-def _forgets_what_followed(row: Payment | None, _: StripeIntent, found: Difference | None) -> Difference | None:
-    return None if row and row.state is PaymentState.SUCCEEDED else found
-
-
-def _believes_the_description(row: Payment | None, intent: StripeIntent, **named: Any) -> Difference | None:
-    return find_difference(row, replace(intent, is_described=True), **named)
 
 
 def _of_any_shop(world: Any) -> None:
@@ -264,14 +230,6 @@ def _listed_once(list_events: Any) -> Callable[..., Any]:
     return listed
 
 
-def _open_is_passed_over(found: list[StripeIntent]) -> list[StripeIntent]:
-    return [each for each in found if not each.is_open]
-
-
-def _canceled_is_passed_over(found: list[StripeIntent]) -> list[StripeIntent]:
-    return [each for each in found if each.status != "canceled"]
-
-
 _CLAIM = (
     "attribute_not_exists(order_id) OR (attempt = :attempt AND #state = :pending AND lease_expires_at <= :now) OR "
     "(attempt < :attempt AND (#state = :declined OR (#state = :pending AND lease_expires_at <= :now)))"
@@ -289,8 +247,12 @@ _CHARGES: Mapping[str, Mutate] = {
     "a random key for each create": _with_new_keys("payment_intents", "create"),
     "a PaymentIntent that takes no cards is confirmed": _whose("stripe", "create", _taking_cards),
     "a new key for each confirm": _with_new_keys("payment_intents", "confirm"),
-    "declined after a person canceled": _deciding(_goes_on_after_canceled),
-    "a request to cancel is overlooked": _replacing(decide, _overlooks_the_request),
+    "declined after a person canceled": _deciding(
+        lambda intent, step: Finalize(DECLINED, intent, "canceled") if intent.status == "canceled" else step
+    ),
+    "a request to cancel is overlooked": _replacing(
+        decide, lambda row, *given, **named: decide(replace(row, cancel_requested_at=None), *given, **named)
+    ),
     "canceled without Stripe": _whose("stripe", "cancel", _canceled_without_stripe),
     "no answer taken for a decline": _takes(ResponseKind.NO_ANSWER),
     "a 503 taken for a decline": _takes(ResponseKind.RETRYABLE),
@@ -298,23 +260,27 @@ _CHARGES: Mapping[str, Mutate] = {
     "duplicates acknowledged under a live lease": _acknowledging(RetryAfter),
     "unknown outcomes acknowledged": _acknowledging(BackOff),
     "to the DLQ after three receives": _setting("max_receive_count", 3),
-    "released without a look": _deciding_release(lambda found: []),
+    "released without a look": _looking(lambda _: False),
     "a look that begins late": _whose(
         "release", "_listed", lambda release, listed: listed(since=release.stripe_now() - 3600)
     ),
-    "a cancellation found is passed over": _deciding_release(_canceled_is_passed_over),
-    "what is open is passed over": _deciding_release(_open_is_passed_over),
+    "a cancellation found is passed over": _looking(lambda each: each.status != "canceled"),
+    "what is open is passed over": _looking(lambda each: not each.is_open),
     "what does not agree is released": _replacing(decide_release, _as_agreed),
     "released with another account's key": _whose("release", "_require_our_account", lambda *_: True),
-    "released while a slow clock may create": _replacing(release_without, _released_at_once),
+    "released while a slow clock may create": _replacing(
+        release_without, lambda row, order, now, **_: {"released_at": now, "held_because": None}
+    ),
     "released, and no new window": _replacing(release_without, lambda *_, **__: {}),
     "a restored release counts": _setting("restored_loses", ()),
     "held, and nobody knows": _replacing(is_held, lambda row, now: False),
     "sync ignores the revision": _without("revision = :read"),
-    "late truth is ignored": _differing(_late_truth_is_ignored),
-    "a lost success stays lost": _differing(_lost_rows_stay_lost),
-    "3-D Secure never expires": _differing(_nothing_expires),
-    "edited metadata is believed": _replacing(find_difference, _believes_the_description),
+    "late truth is ignored": _differing(lambda row, _: row and row.state is DECLINED),
+    "a lost success stays lost": _differing(lambda row, _: row is None),
+    "3-D Secure never expires": _differing(lambda _, found: found.expires),
+    "edited metadata is believed": _replacing(
+        find_difference, lambda row, intent, **named: find_difference(row, replace(intent, is_described=True), **named)
+    ),
     "another shop's event counts": _of_any_shop,
     "events are read once": _with("events", "list", _listed_once),
 }
@@ -325,10 +291,6 @@ _CHARGES: Mapping[str, Mutate] = {
 def _deciding_refund(**changes: Any) -> Mutate:
     """The worker decides without one of the things that it has read."""
     return _replacing(decide_refund, lambda of, listed, **given: decide_refund(of, listed, **{**given, **changes}))
-
-
-def _sends_what_is_refused(wanted: Any, listed: Any, *, sent: Sent, **given: Any) -> Any:
-    return decide_refund(wanted, listed, sent=sent._replace(code=None), **given)
 
 
 def _refused_at_once(wanted: Any, sent: Sent, _: int) -> StripeRefund:
@@ -378,14 +340,6 @@ def _is_any(name: str, read: int) -> str:
     return f"(attribute_exists(order_id) OR {name} = :was_{name})" if name == "refunds_revision" else still
 
 
-def _no_later_word(world: Any) -> None:
-    world.service.apply_event = lambda event, report: sync(event, world.service.tools(WEBHOOK_BOUNDS, report))
-
-
-def _nobody_is_alarmed(world: Any) -> None:
-    world.service.logger = SILENT
-
-
 _REFUNDS: Mapping[str, Mutate] = {
     "another key each time": _with_new_keys("refunds", "create"),
     "the list is not compared with the charge": _deciding_refund(amount_refunded_minor=0),
@@ -393,7 +347,9 @@ _REFUNDS: Mapping[str, Mutate] = {
     "sent without a word in the row": _replacing(_write_sent, lambda *_: True),
     "the word in the row ignores its revision": _without("revision = :read"),
     "a refusal is told while a request is open": _replacing(after_refusal, _refused_at_once),
-    "what was refused is sent again": _replacing(decide_refund, _sends_what_is_refused),
+    "what was refused is sent again": _replacing(
+        decide_refund, lambda *of, sent, **given: decide_refund(*of, sent=sent._replace(code=None), **given)
+    ),
     "every failure is a refusal": _replacing(
         classify, lambda error: replace(classify(error), kind=ResponseKind.REFUND_REFUSED)
     ),
@@ -407,10 +363,10 @@ _REFUNDS: Mapping[str, Mutate] = {
     "two writes instead of one transaction": _one_after_the_other,
     "the order may have changed": _replacing(_is_still, _is_any),
     "a dispute is overlooked": _replacing(is_refundable_despite, lambda status: True),
-    "Stripe's later word is not told": _no_later_word,
+    "Stripe's later word is not told": lambda world: setattr(world.service, "apply", sync),
     "nothing is published again": _setting("republish", lambda: None),
-    "nobody is alarmed": _nobody_is_alarmed,
-    "refunds and disputes are ignored": _differing(_forgets_what_followed),
+    "nobody is alarmed": lambda world: setattr(world.service, "logger", SILENT),
+    "refunds and disputes are ignored": _differing(lambda row, _: row and row.state is PAID),
 }
 
 # ---------------------------------------------------------------- seams

@@ -94,10 +94,8 @@ class SeamWorld(BothServicesWorld):
             return Done()  # It ends in the DLQ.
 
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
-        if table in (ORDERS, PAYMENTS) and new is not None:
-            if table == PAYMENTS and self.counts_revisions:
-                new["revision"] = {"N": str(int(old["revision"]["N"]) + 1 if old else 1)}
-            self._note(f"{table}: {new['status' if table == ORDERS else 'state']['S']}, attempt {new['attempt']['N']}")
+        if table == PAYMENTS and new is not None and self.counts_revisions:
+            new["revision"] = {"N": str(int(old["revision"]["N"]) + 1 if old else 1)}
         if new != old:
             super().wrote(table, old, new)
 
@@ -135,10 +133,10 @@ class SeamWorld(BothServicesWorld):
             *(self.reconcile, self.let_the_bank_decide, self.refund_by_hand, self.operate),
             *(self.go_wrong, self.go_wrong),
         )
-        acts[self.choices.pick(len(acts))]()
+        self.one_of(acts)()
 
     def wait(self) -> None:
-        self.pass_time(_WAITS_SECONDS[self.choices.pick(len(_WAITS_SECONDS))])
+        self.pass_time(self.one_of(_WAITS_SECONDS))
 
     # ------------------------------------------------------------ the client
 
@@ -148,7 +146,7 @@ class SeamWorld(BothServicesWorld):
 
     def place(self, cart: int) -> None:
         """POST /orders, with the one key."""
-        card, price = self.one_card(), CARTS_MINOR[cart]
+        card, price = self.one_of(_CARDS), CARTS_MINOR[cart]
         body = {"currency": "EUR", "payment_method": card, "items": [{"sku": "mug", "quantity": 1}], "amount": price}
         wanted, given = OrderRequest.model_validate(body), {"price_of": lambda *_: [price], "correlation_id": "c"}
         self._ask(
@@ -156,14 +154,11 @@ class SeamWorld(BothServicesWorld):
             lambda now: store_order(self.order_store, SHOP, CUSTOMER, wanted, KEY, **given, now=now),  # type: ignore[arg-type]
         )
 
-    def one_card(self) -> str:
-        return _CARDS[self.choices.pick(len(_CARDS))]
-
     def place_again(self) -> None:
         self.place(self.choices.pick(2) if self.scenario.other_carts else 0)
 
     def pay_again(self) -> None:
-        wanted = PaymentRequest(payment_method=self.one_card())
+        wanted = PaymentRequest(payment_method=self.one_of(_CARDS))
         self.keys_used += self.choices.pick(2)  # Or the same request once more.
         key = f"key {self.keys_used}"
         self._ask("paid again", lambda now: make_attempt(self.order_store, CUSTOMER, ORDER_ID, wanted, key, now=now))
@@ -184,24 +179,25 @@ class SeamWorld(BothServicesWorld):
         """In the Dashboard; Stripe's event says so."""
         for charge in self.stripe.charges:
             if self.stripe.refunded(charge.id) + 100 <= charge.amount and self.choices.happens(0.5):
-                kind = "pending" if self.choices.pick(2) else None  # Then it may fail.
-                self.stripe.refund_in_dashboard(charge.id, 100, kind)
+                is_pending = self.choices.pick(2) == 1  # Then it may fail.
+                self.stripe.refund_in_dashboard(charge.id, 100, is_pending=is_pending)
                 self._note(f"{charge.id} is refunded by hand", fault="refunded by hand")
 
     def go_wrong(self) -> None:
         if self.scenario.refuses and self.choices.happens(0.3):
             self.stripe.refuses_until = 0 if self.stripe.refuses_until else self.time + 365 * DAY
             self._note(f"requests are refused until {self.stripe.refuses_until}", fault="requests refused")
-        ways = [(table, "lost") for table in self.scenario.loses] + [
-            (each, "older") for each in self.scenario.puts_back
+        ways = [
+            *((each, "lost") for each in self.scenario.loses),
+            *((each, "older") for each in self.scenario.puts_back),
         ]
         if not ways or not self.choices.happens(0.3):
             return
-        table, how = ways[self.choices.pick(len(ways))]
+        table, how = self.one_of(ways)
         places = [place for place, (of, *_) in enumerate(self.writes, start=1) if of == table]
         if not places or (how == "lost" and not self.dynamodb.tables[table]):
             return
-        until = 0 if how == "lost" else places[self.choices.pick(len(places))]
+        until = 0 if how == "lost" else self.one_of(places)
         self.put_back({table: until})
         self.disturbed_tables.add(table)
         self._note(f"{table}: what it was after {until} writes", fault=f"{table} {how}")

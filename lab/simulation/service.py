@@ -15,22 +15,21 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.deliveries import handle
 from onecharge.payments.payment_intents import PaymentIntents
-from onecharge.payments.refund import refund, tell_later_word
+from onecharge.payments.refund import refund
 from onecharge.payments.stripe_events import NewestReceived, Received, ReconcileCheckpoint, StripeEvent, parse_event
-from onecharge.payments.sync import OUTAGES, sync
+from onecharge.payments.sync import OUTAGES
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
-from onecharge.runtime.metrics import Counts
 from onecharge.runtime.parallel import one_after_another
 from ops.release import Release
 from reconcile.run import STEP_SECONDS, ReconcileRun
 from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.builders import BOUNDS, PAYMENTS, PAYMENTS_STATE, SHOP, TABLES
 from tests.shop.dynamodb import MemoryDynamoDB
-from tests.shop.stripe import SdkObject
-from tests.shop.tools import tools_of
+from tests.shop.sdk import SdkObject
+from tests.shop.tools import CountsTo, apply, tools_of
 from tests.support.silent import SILENT
 
 RECONCILE_BOUNDS = TimeBounds(240)
@@ -57,18 +56,10 @@ MAY_BECOME: Mapping[State, set[State]] = {
 }
 """The states that may follow each state."""
 
-RowKey = tuple[str, ...]
-"""A row's key attributes: the order id."""
 
-
-def row_key_of(event: OrderPlacedEvent | CancelRequestedEvent) -> RowKey:
-    """The row that a delivery is about."""
-    return (event.data.order_id,)
-
-
-def row_key_of_intent(intent: PaymentIntent) -> RowKey:
-    """The row that a PaymentIntent was created for: no person edits its description."""
-    return (str(intent.description).removeprefix("Order "),)
+def order_of(intent: PaymentIntent) -> str:
+    """The order that a PaymentIntent was created for: no person edits its description."""
+    return str(intent.description).removeprefix("Order ")
 
 
 def attempt_of_confirm(key: str) -> int:
@@ -88,17 +79,6 @@ class AlarmLog:
     info = warning = exception = SILENT
 
 
-class _Counts(Counts):
-    def __init__(self, report: Callable[[str], None]) -> None:
-        self.report = report
-
-    def __call__(self, name: str) -> None:
-        self.report(name)
-
-    def gauge(self, name: str, seconds: float) -> None:
-        """Nothing reads it."""
-
-
 class SimulatedPayments:
     """The functions, put together as their app.py does; each call runs in a worker of its own.
 
@@ -114,7 +94,7 @@ class SimulatedPayments:
         self.replaced: dict[Callable[..., Any], Callable[..., Any]] = {}
         """The functions that a mutant replaces, wherever they are called, each with its replacement."""
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
-        self.apply_event = self._apply
+        self.apply: Callable[[StripeEvent, Tools], Any] = apply
 
     def handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
         """A delivery: of the order, or of the order service's request to cancel it."""
@@ -129,28 +109,22 @@ class SimulatedPayments:
         try:
             if parsed := parse_event(SdkObject(event)):
                 NewestReceived(CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received)).saw(parsed)
-                self.apply_event(parsed, report)
+                self.apply(parsed, self.tools(WEBHOOK_BOUNDS, report))
         except OUTAGES:
             report("WebhookDeferred")
             return False
         return True
 
-    def _apply(self, event: StripeEvent, report: Callable[[str], None]) -> None:
-        tools = self.tools(WEBHOOK_BOUNDS, report)
-        order_id = sync(event, tools)
-        if order_id is not None and event.refund is not None:
-            tell_later_word(order_id, event, tools)
-
     def reconcile(self, report: Callable[[str], None], seconds_left: Callable[[], float]) -> None:
         """One scheduled run of the reconciler."""
         ReconcileRun(
             make_tools=lambda: self.tools(TimeBounds(STEP_SECONDS), report),
-            apply=lambda event: self.apply_event(event, report),
+            apply=lambda event: self.apply(event, self.tools(WEBHOOK_BOUNDS, report)),
             state=CheckpointStore(self.dynamodb, PAYMENTS_STATE, ReconcileCheckpoint),
             received=CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received),
             seconds_left=seconds_left,
             logger=self.logger,
-            counts=_Counts(report),
+            counts=CountsTo(report),
             parallel=one_after_another,
         ).run()
 

@@ -30,16 +30,13 @@ from lab.simulation.service import (
     WAITS,
     WEBHOOK_BOUNDS,
     AlarmLog,
-    RowKey,
     SimulatedPayments,
     State,
     WaitingOrders,
     attempt_of_confirm,
-    row_key_of,
-    row_key_of_intent,
+    order_of,
 )
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
-from onecharge.contract.refund_events import RefundRequestedEvent
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rows import Payment, payment_of
@@ -53,13 +50,12 @@ from ops.errors import Problem
 from ops.look import Seen
 from ops.release import Blocked, Release
 from stripe_standin import attempts
-from stripe_standin.account import Account
-from stripe_standin.messages import Request, Response
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod
 from tests.shop.builders import BOUNDS, DAY, HOUR, INDEXES, PAYMENTS, T0, TABLES, order
-from tests.shop.dynamodb import Item, MemoryDynamoDB
-from tests.shop.stripe import BY_CUSTOMER, REASONS_BY_HAND, ShopStripe, client_of
+from tests.shop.dynamodb import Io, Item, MemoryDynamoDB
+from tests.shop.sdk import client_of
+from tests.shop.stripe import REASONS_BY_HAND, USUAL_FAULTS, ShopStripe
 from tests.support.silent import SILENT
 
 VISIBILITY_SECONDS = 180
@@ -72,13 +68,13 @@ _ACTS_MAX = 6
 _ROUNDS_MAX = 8
 _REDRIVES_MAX = 2
 _JUMPS_SECONDS = (1, 20, 40)
-_ANOTHER_CARD_SECONDS = (0, 60, 3600, 23 * 3600)
+_ANOTHER_CARD_SECONDS = (0, 60, HOUR, 23 * HOUR)
 """How long a customer takes to try another card."""
 _LATE_SECONDS = 2 * DAY + HOUR
 """By then Stripe has executed each request that it has answered with a 500 and executes at all."""
 _CLOCKS_SECONDS = 80 * 60
 """How far two workers' clocks differ at most."""
-_ONLY_LATE = ("drop before", "drop after", "time-out", "503", "429", "429 lock_timeout", "401", "502", "424")
+_UNSTORED = ("drop before", "drop after", "time-out", "503", "429", "429 lock_timeout", "401", "502", "424")
 """Faults that no key replays as a failure."""
 DISPUTES = ("warning_needs_response", "needs_response", "under_review", "lost", "appeal_needs_response", "won")
 _OPERATOR_STOPS = (Problem, stripe.StripeError, BotoCoreError, ClientError)
@@ -100,18 +96,14 @@ class Crash(BaseException):
 
 
 class Violation(AssertionError):
-    """An invariant does not hold; carries what happened up to there, and which of it was out of the ordinary."""
+    """An invariant does not hold; carries what happened up to there."""
 
-    def __init__(self, what: str, timeline: Sequence[tuple[int, str]], unusual: Sequence[str] = ()) -> None:
-        super().__init__(what)
-        self.what, self.timeline, self.unusual = what, list(timeline), list(unusual)
+    def __init__(self, what: str, timeline: Sequence[tuple[int, str]]) -> None:
+        super().__init__(what, timeline)
+        self.what, self.timeline = what, list(timeline)
 
     def __str__(self) -> str:
-        unusual = f"all ordinary, except: {'; '.join(self.unusual)}" if self.unusual else "all ordinary"
-        return "\n".join([self.what, unusual, *(f"{seconds:>8} s  {event}" for seconds, event in self.timeline)])
-
-    def __reduce__(self) -> tuple[type["Violation"], tuple[str, list[tuple[int, str]], list[str]]]:
-        return Violation, (self.what, self.timeline, self.unusual)
+        return "\n".join([self.what, *(f"{seconds:>8} s  {event}" for seconds, event in self.timeline)])
 
 
 def violation_of(world: "World") -> Violation | None:
@@ -121,7 +113,7 @@ def violation_of(world: "World") -> Violation | None:
         try:
             world.run()
         except Violation as violation:
-            violation.unusual, found = world.unusual, violation
+            found = violation
     assert found is None or all(mock.called for mock in mocks), f"unbroken, and {found}"
     return found
 
@@ -165,15 +157,15 @@ class Scenario:
     fault_probability: float = 0.0
     crash_probability: float = 0.0
     jump_probability: float = 0.0
-    # After one of these times messages are delivered again, under new ids; or those redriven that went to the DLQ.
-    waits_seconds: tuple[int, ...] = (3600, 4200, DAY, 13 * DAY)
+    # After one of these times messages are delivered again, so often; or those redriven that went to the DLQ.
     redeliveries: int = 0
     redrive_probability: float = 0.0
-    lose_rows: bool = False  # Before a redelivery, as a restored backup does.
+    waits_seconds: tuple[int, ...] = (HOUR, 4200, DAY, 13 * DAY)
+    lose_rows: bool = False  # Meanwhile, as a restored backup does.
     tampered: bool = False  # A redelivery says something else than the first delivery did, as after a deployment.
     zombies: bool = False  # A worker may live on past its timeout: nothing but its lease holds it back.
     cancels: bool = False  # Customers ask to cancel, at any time and more than once.
-    persons: frozenset[str] = frozenset()  # What they do at Stripe: cancel, edit metadata.
+    persons: tuple[str, ...] = ()  # What they do at Stripe: cancel, edit metadata.
     two_shops: bool = False  # Another shop charges in the same Stripe account, and its events come to us.
     cards_inactive_probability: float = 0.0  # At each step, of card payments not being active for a while.
     reconciles: bool = False  # The reconciler runs beside the deliveries.
@@ -182,33 +174,18 @@ class Scenario:
     # At each step: rows are lost, or put back to an older version of themselves, whichever workers hold them.
     row_loss_probability: float = 0.0
     stale_row_probability: float = 0.0
-    harsh_stripe: bool = False  # More failures, stored under the key or not; a 500 may take effect two days later.
-    only_stripe_faults: frozenset[str] | None = None
+    stripe_faults: frozenset[str] | None = USUAL_FAULTS  # None is all of them.
     wrong_account_probability: float = 0.0  # At each step, of the API key being another, empty account's for a while.
     operates_with_other_key: bool = False  # The operator's API key may be that of another account.
 
     @property
-    def banks_decide(self) -> bool:
-        return self.reconciles or self.webhooks
-
-
-class WatchedStripe(ShopStripe):
-    """Stripe, with an eye on which worker confirms what."""
-
-    io: "World"
-
-    def tries(self, intent: PaymentIntent, request: Request) -> None:
-        key = str(request.idempotency_key)
-        if key != BY_CUSTOMER:
-            self.io.confirms(intent, key)
-
-    def tried(self, account: Account, intent: PaymentIntent, request: Request, response: Response) -> None:
-        super().tried(account, intent, request, response)
-        self.io.changed = True
+    def is_harsh(self) -> bool:
+        """Stripe fails in more ways, stored under the key or not; a 500 may take effect two days later."""
+        return self.stripe_faults is None or not self.stripe_faults <= USUAL_FAULTS
 
 
 @dataclass
-class World:
+class World(Io):
     """Everything that a schedule touches: a clock, a queue, workers, Stripe, tables, persons, and what goes wrong."""
 
     scenario: Any
@@ -219,8 +196,6 @@ class World:
     faults_on: bool = True
     coverage: Counter[str] = field(default_factory=Counter)
     timeline: list[tuple[int, str]] = field(default_factory=list)
-    unusual: list[str] = field(default_factory=list)
-    """What happened out of the ordinary: faults, crashes, days that pass."""
     steps: int = 0
 
     STEPS_MAX: ClassVar[int] = 20_000
@@ -232,33 +207,33 @@ class World:
     def __post_init__(self) -> None:
         keys = {**TABLES, ORDERS: ("order_id",)}
         self.dynamodb: MemoryDynamoDB = MemoryDynamoDB(keys=keys, indexes=INDEXES, io=self)
-        harsh, only_faults = self.scenario.harsh_stripe, self.scenario.only_stripe_faults
-        self.stripe: ShopStripe = WatchedStripe(io=self, harsh=harsh, only_faults=only_faults, page_max=2)
+        self.stripe = ShopStripe(io=self, faults=self.scenario.stripe_faults, page_max=2)
         self.queue: list[Message] = []
         self.dlq: list[tuple[str, str]] = []
-        self.to_be_redriven: list[Message] = []
-        self.redrives = self.cancels = self.acts = self.made = self.charges_seen = 0
+        self.cancels = self.acts = self.redrives = self.made = self.charges_seen = 0
         self.workers: list[Worker] = []
         self.current: Worker | None = None
-        self.states: dict[RowKey, State] = {}
-        self.holders: dict[RowKey, Worker | None] = {}
-        self.versions: dict[RowKey, list[Item]] = {}  # What each row has been, for a restore.
-        self.lost: set[str] = set()  # The orders whose rows were lost, or replaced by older ones.
-        self.disturbed: set[RowKey] = set()  # Of these while workers were at work: their leases prove nothing.
+        # By order:
+        self.states: dict[str, State] = {}
+        self.holders: dict[str, Worker | None] = {}
+        self.versions: dict[str, list[Item]] = {}  # What each row has been, for a restore.
+        self.lost: set[str] = set()  # Their rows were lost, or replaced by older ones.
+        self.disturbed: set[str] = set()  # Of these while workers were at work: their leases prove nothing.
+        self.canceling: dict[str, OrderPlacedEvent] = {}  # The order service asks again until there is an outcome.
+        self.stopped: dict[str, str] = {}  # The PaymentIntent that a person has canceled in the Dashboard.
+        self.told: set[tuple[str, State]] = set()  # Outcomes, to the order service.
+        self.stored: set[tuple[str, str]] = set()  # Each row with each PaymentIntent that it has named.
+        # By PaymentIntent:
+        self.edited: dict[str, dict[str, str]] = {}  # The metadata as it was before a person's edit.
+        self.confirm_keys: dict[tuple[str, int], str] = {}  # And by attempt.
+        self.secrets_out: set[str] = set()  # Those whose client secret a page may have.
+        self.alarms: dict[str, set[str]] = {}  # Causes, by the order or the PaymentIntent that the alarm has named.
         self.clock_direction = (-1, 1)[self.choices.pick(2)] if self.scenario.clock_skew_seconds else 0
         self.changed = False  # Whether a row or a charge has, since the invariants were checked.
         self.broken: str | None = None
-        self.alarms: dict[str, set[str]] = {}  # Causes, by the order or the PaymentIntent that the alarm has named.
         self.reconciled_at = self.time
-        self.canceling: dict[RowKey, OrderPlacedEvent] = {}  # The order service asks again until there is an outcome.
-        self.stopped: dict[RowKey, str] = {}  # The PaymentIntent that a person has canceled in the Dashboard.
-        self.edited: dict[str, dict[str, str]] = {}  # By PaymentIntent, the metadata as it was before a person's edit.
-        self.told: dict[RowKey, list[tuple[State, int]]] = {}  # To the order service: outcomes, with their attempts.
-        self.stored: set[tuple[RowKey, str]] = set()  # Each row with each PaymentIntent that it has named.
-        self.confirm_keys: dict[tuple[str, int], str] = {}  # By PaymentIntent and attempt.
         self.has_stored_failure = False  # A confirm's key may replay a failure: its attempt ends DECLINED.
-        self.secrets_out: set[str] = set()
-        self.acknowledged: set[str] = set()
+        self.acknowledged: set[str] = set()  # Stripe's events.
         self.max_receive_count = MAX_RECEIVE_COUNT
         self.restored_loses: tuple[str, ...] = ("released_at",)  # The runbook's command does not restore it.
         self.service = SimulatedPayments(self.dynamodb, client_of(self.stripe), self.clock, AlarmLog(self.alarmed))
@@ -275,7 +250,7 @@ class World:
             key = {"order_id": {"S": event.data.order_id}}
             self.dynamodb.tables.setdefault(ORDERS, {})[event.data.order_id,] = key
         self.service.read_events_again(self.placed_at)
-        self.released_orders: Any = WaitingOrders(self._order_of)
+        self.released_orders: Any = WaitingOrders(self._stored_order)
         self.prepare()
         if self.mutate:
             self.mutate(self)
@@ -297,15 +272,14 @@ class World:
         return self.service.handle(event)
 
     @property
-    def rows(self) -> dict[RowKey, Item]:
+    def rows(self) -> dict[tuple[str, ...], Item]:
         """The Payments table."""
         return self.dynamodb.tables.setdefault(PAYMENTS, {})
 
-    # ------------------------------------------------------------ what the clients see
+    def row(self, order_id: str) -> Payment | None:
+        return payment_of(self.rows[order_id,]) if (order_id,) in self.rows else None
 
-    def now(self) -> int:
-        """The world's time, which is Stripe's."""
-        return self.time
+    # ------------------------------------------------------------ what the clients see
 
     def clock(self) -> int:
         """The time by the clock of the worker that runs now."""
@@ -322,7 +296,7 @@ class World:
             return None
         kind = kinds[self.choices.pick(len(kinds))]
         self._note(f"{where}: {kind}", fault=f"{where}: {kind}")
-        self.has_stored_failure |= where == "stripe confirm" and kind not in _ONLY_LATE
+        self.has_stored_failure |= where == "stripe confirm" and kind not in _UNSTORED
         return kind
 
     def fault_probability(self, where: str) -> float:
@@ -339,8 +313,7 @@ class World:
     def _note(self, what: str, fault: str = "") -> None:
         self.timeline.append((self.time - T0, what))
         if fault:
-            self.coverage[fault] += 1
-            self.unusual.append(what)
+            self.met(fault)
 
     def alarmed(self, cause: str, about: Mapping[str, Any]) -> None:
         if self.current:
@@ -351,11 +324,10 @@ class World:
 
     def pass_time(self, seconds: int, *, fault: str = "") -> None:
         self.time += max(0, seconds)
-        passes = f"{seconds} s pass" if seconds % DAY or not seconds else f"{seconds // DAY} days pass"
-        self._note(passes, fault=fault or ("days pass" if seconds >= DAY else ""))
+        self._note(f"{seconds} s pass", fault=fault or ("days pass" if seconds >= DAY else ""))
         self.stripe.time_has_passed()
 
-    def one_of(self, options: Sequence[int]) -> int:
+    def one_of[Option](self, options: Sequence[Option]) -> Option:
         return options[self.choices.pick(len(options))] if len(options) > 1 else options[0]
 
     def change_visibility(self, delivery: Delivery, seconds: int) -> None:
@@ -373,22 +345,22 @@ class World:
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
         """The tables' streams. A violation is raised by the next check: here, the code under test would catch it."""
         if table == ORDERS:
-            self.ask_again((str((new or {})["order_id"]["S"]),))
+            self.ask_again(str((new or {})["order_id"]["S"]))
         elif table == PAYMENTS and new is not None:
             self._wrote_row(payment_of(old) if old is not None else None, payment_of(new))
             if old is not None and self.scenario.stale_row_probability:
-                self.versions.setdefault((new["order_id"]["S"],), []).append(old)
+                self.versions.setdefault(new["order_id"]["S"], []).append(old)
 
     def _wrote_row(self, was: Payment | None, row: Payment) -> None:
-        key = (row.request.order_id,)
-        before = self.states.get(key, IN_WORK)
+        order_id = row.request.order_id
+        before = self.states.get(order_id, IN_WORK)
         if row.state not in MAY_BECOME[before]:
-            self.broken = f"row {key} went from {before} to {row.state}"
+            self.broken = f"row {order_id} went from {before} to {row.state}"
         if was is not None:
             self._check_change(was, row)
-        self.states[key], self.changed = row.state, True
+        self.states[order_id], self.changed = row.state, True
         if row.payment_intent_id:
-            self.stored.add((key, row.payment_intent_id))
+            self.stored.add((order_id, row.payment_intent_id))
         is_claimed = row.lease_owner is not None and (was is None or row.lease_owner != was.lease_owner)
         names_another = was is not None and row.payment_intent_id != was.payment_intent_id
         if self.current and (is_claimed or names_another):
@@ -397,11 +369,11 @@ class World:
             self._tell(row)
             is_alarming = row.state is PAID and (was is None or was.state is DECLINED)
             if is_alarming and self.current and not self.current.has_alarmed:
-                self.broken = f"{key} is {row.state} without its alarm: it is lost if the worker is killed now"
+                self.broken = f"{order_id} is {row.state} without its alarm: it is lost if the worker is killed now"
         if is_claimed:
-            self.holders[key] = self.current
+            self.holders[order_id] = self.current
         elif was is not None and was.state is IN_WORK and self.current and self.current.is_charging:
-            is_owner = self.holders.get(key) is self.current or key in self.disturbed
+            is_owner = self.holders.get(order_id) is self.current or order_id in self.disturbed
             self.broken = self.broken if is_owner else "a worker that had lost its lease wrote to the row"
 
     def _check_change(self, was: Payment, row: Payment) -> None:
@@ -420,29 +392,26 @@ class World:
         """The row's stream carries it to the order service, and on to the customer: it cannot be unsaid."""
         if row.state is IN_WORK:
             return
-        key = (row.request.order_id,)
-        self.told.setdefault(key, []).append((row.state, row.attempt))
-        if row.state is PAID and not self._charges_of(key):
-            self.broken = f"{key} is {PAID}, and not charged"
+        order_id = row.request.order_id
+        self.told.add((order_id, row.state))
+        if row.state is PAID and not self._charges_of(order_id):
+            self.broken = f"{order_id} is {PAID}, and not charged"
         if row.state is WAITS:  # The page may use the client secret from now on.
-            named = [each for each in self._intents_of(key) if each.id == row.payment_intent_id]
-            self.secrets_out.update(each.client_secret for each in named)
-        another = self.attempts_to_come.get((key[0], row.attempt + 1)) if row.state is DECLINED else None
+            self.secrets_out.add(str(row.payment_intent_id))
+        another = self.attempts_to_come.get((order_id, row.attempt + 1)) if row.state is DECLINED else None
         if another and another not in self.orders:
             self.orders.append(another)
             self._send_copies(another, later_seconds=self.one_of(_ANOTHER_CARD_SECONDS))
 
-    def has_told(self, key: RowKey, state: State) -> bool:
-        return any(each is state for each, _ in self.told.get(key, ()))
-
     def confirms(self, intent: PaymentIntent, key: str) -> None:
         """Stripe executes a confirm of ours, now or later."""
-        worker, row_key = self.current, row_key_of_intent(intent)
-        if worker and key not in self.stripe.executed_late and not worker.is_charging and worker.message is None:
+        worker, is_late = self.current, key in self.stripe.executed_late
+        self.changed = True
+        if worker and not is_late and not worker.is_charging and worker.message is None:
             self.broken = f"{worker.name} confirms"
-        if worker and worker.is_charging and worker.must_not_confirm and key not in self.stripe.executed_late:
+        if worker and not is_late and worker.is_charging and worker.must_not_confirm:
             self.broken = "a worker confirms that has claimed the row after its cancellation was requested"
-        if (row_key, intent.id) not in self.stored:
+        if (order_of(intent), intent.id) not in self.stored:
             self.broken = "a PaymentIntent is confirmed that was never stored"
         if self.confirm_keys.setdefault((intent.id, attempt_of_confirm(key)), key) != key:
             self.broken = "an attempt's confirm has a second key"
@@ -456,17 +425,11 @@ class World:
         self.run_until_idle()
         for _ in range(self.scenario.redeliveries):
             self._wait_for_long()
-            if self.scenario.lose_rows and self.rows and self.choices.happens(0.5):
-                self.lose(self._any_row())
-            self._redrive()
-            event = self.orders[self.choices.pick(len(self.orders))]
+            self._may_lose_a_row()
+            event = self.one_of(self.orders)
             # The first delivery freezes the request: only later ones are changed.
-            is_later = row_key_of(event) in self.rows or bool(self.lost)
+            is_later = self.row(event.data.order_id) is not None or bool(self.lost)
             self.send(self._maybe_changed(event, **({"amount_minor": self.one_of((1, 2099))} if is_later else {})))
-            self.run_until_idle()
-        while self.to_be_redriven:
-            self._wait_for_long()
-            self._redrive()
             self.run_until_idle()
         self.faults_on = False
         self._repair()
@@ -476,7 +439,7 @@ class World:
 
     def _repair(self) -> None:
         """Nothing goes wrong any more, and persons undo their edits."""
-        self.stripe.account, self.stripe.engine.behavior.takes_cards = 0, True
+        self.stripe.of_account, self.stripe.behavior.takes_cards = 0, True
         for intent in self.stripe.intents:
             if intent.id in self.edited:
                 self.stripe.edit_by_hand(intent, **self.edited[intent.id])
@@ -486,8 +449,9 @@ class World:
             self.pass_time(2 * HOUR)
             self.reconcile()
             self.run_until_idle()
-            for charge in (each for event in self.orders for each in self._charges_of(row_key_of(event))):
-                is_known = row_key_of_intent(charge) in self.rows or charge.id in self.edited
+            ours = {event.data.order_id for event in self.orders}
+            for charge in self.stripe.charges:
+                is_known = self.row(order_of(charge)) or charge.id in self.edited or order_of(charge) not in ours
                 if not is_known and self.stripe.is_ours(charge.id):
                     raise Violation(f"{charge.id} has succeeded, and its row stays lost", self.timeline)
 
@@ -495,33 +459,31 @@ class World:
         """The order service asks again, and the reconciler and the operator come: as they do all the time."""
         for event in self.orders:
             self.send(event)
-        for key in self.canceling:
-            self.ask_again(key)
+        for order_id in self.canceling:
+            self.ask_again(order_id)
         self.run_until_idle()
-        self.pass_time(_LATE_SECONDS if self.scenario.harsh_stripe else 2 * HOUR)
+        self.pass_time(_LATE_SECONDS if self.scenario.is_harsh else 2 * HOUR)
         for _ in range(_ROUNDS_MAX):
             if self.scenario.webhooks:
                 self._send_what_is_not_acknowledged()
-            if not self._waits():
+            waits = [event.data.order_id for event in self.orders if self._is_unfinished(event.data.order_id)]
+            if not waits:
                 return
             self.reconcile()
             self.run_until_idle()
             self._check_held_rows_are_seen()
             self.operate()
             self.run_until_idle()
-            for key in self._waits():
-                self.ask_again(key)
+            for order_id in waits:
+                self.ask_again(order_id)
             self.run_until_idle()
             self.pass_time(DAY)
 
-    def _waits(self) -> list[RowKey]:
-        """The orders that are unfinished, or not as Stripe says, or not as the customer has asked."""
-        return [key for key in map(row_key_of, self.orders) if self._is_unfinished(key)]
-
-    def _is_unfinished(self, key: RowKey) -> bool:
-        state = self.states.get(key)
-        is_ignored = key in self.canceling and state not in (CANCELED, PAID)
-        is_behind = (state is PAID) != bool(self._charges_of(key))
+    def _is_unfinished(self, order_id: str) -> bool:
+        """It waits, or is not as Stripe says, or not as the customer has asked."""
+        state = self.states.get(order_id)
+        is_ignored = order_id in self.canceling and state not in (CANCELED, PAID)
+        is_behind = (state is PAID) != bool(self._charges_of(order_id))
         return state in (None, IN_WORK, WAITS) or is_ignored or is_behind
 
     def _send_what_is_not_acknowledged(self) -> None:
@@ -533,14 +495,14 @@ class World:
             if not left:
                 return
 
-    def ask_again(self, key: RowKey) -> None:
+    def ask_again(self, order_id: str) -> None:
         """The order service publishes the order's present event."""
-        if key in self.canceling:
-            self._send(CancelRequestedEvent.of(self.canceling[key].data, correlation_id="c").model_dump_json())
+        if order_id in self.canceling:
+            self._send(CancelRequestedEvent.of(self.canceling[order_id].data, correlation_id="c").model_dump_json())
         else:
-            self.send([each for each in self.orders if row_key_of(each) == key][-1])
+            self.send([each for each in self.orders if each.data.order_id == order_id][-1])
 
-    def send(self, event: OrderPlacedEvent | RefundRequestedEvent) -> None:
+    def send(self, event: OrderPlacedEvent) -> None:
         """A new message, as a first delivery, a redrive or a republication makes one."""
         self._send(event.model_dump_json())
 
@@ -558,7 +520,7 @@ class World:
             self.steps += 1
             if self.steps > _FAULTY_STEPS_MAX:
                 # Nothing goes wrong permanently.
-                self.faults_on, self.stripe.account = False, 0
+                self.faults_on, self.stripe.of_account = False, 0
             if self.steps > self.STEPS_MAX:
                 raise Violation("the schedule does not come to an end", self.timeline)
             self.step()
@@ -569,26 +531,22 @@ class World:
         if self.faults_on:
             self._let_others_act()
         else:
-            self.stripe.engine.behavior.takes_cards = True
+            self.stripe.behavior.takes_cards = True
         ready = [each for each in self.queue if each.visible_at <= self.time and not each.in_flight]
-        options = len(self.workers) + len(ready)
-        if options == 0:
-            if self.to_be_redriven and self.choices.happens(0.1):
-                # Later attempts may wait for this very message.
-                self._redrive()
-                return
-            self._let_the_bank_decide(1.0)
-            if self._stripe_sends(0.5) or not self.queue:
-                return
-            self.pass_time(min(each.visible_at for each in self.queue) - self.time)
-            if self.scenario.reconciles and self.time >= self.reconciled_at + RECONCILE_EVERY_SECONDS:
-                self.reconcile()
+        if self.workers or ready:
+            either: list[Worker | Message] = [*self.workers, *ready]
+            chosen = self.one_of(either)
+            self._resume(chosen) if isinstance(chosen, Worker) else self._receive(chosen)
             return
-        chosen = self.choices.pick(options) if options > 1 else 0
-        if chosen < len(self.workers):
-            self._resume(self.workers[chosen])
-        else:
-            self._receive(ready[chosen - len(self.workers)])
+        self._let_the_bank_decide(1.0)
+        if self._stripe_sends(0.5) or not self.queue:
+            return
+        seconds = min(each.visible_at for each in self.queue) - self.time
+        self.pass_time(seconds)
+        if self.faults_on and seconds >= HOUR:
+            self._may_lose_a_row()
+        if self.scenario.reconciles and self.time >= self.reconciled_at + RECONCILE_EVERY_SECONDS:
+            self.reconcile()
 
     def _receive(self, message: Message) -> None:
         message.receives += 1
@@ -596,7 +554,11 @@ class World:
             self.queue.remove(message)
             self.dlq.append((message.body, "receive count"))
             return
-        if self._is_redriven(message):
+        if self.faults_on and self.redrives < _REDRIVES_MAX and self.choices.happens(self.scenario.redrive_probability):
+            # The function cannot even start for days: the message is in the DLQ until somebody redrives it.
+            self.redrives += 1
+            message.receives, message.visible_at = 0, self.time + self.one_of(self.scenario.waits_seconds)
+            self._note(f"{message.id} is in the DLQ until {message.visible_at - T0} s", fault="redrive")
             return
         delivery = Delivery(message.id, message.id, message.receives, message.body)
         message.visible_at, message.in_flight = self.time + VISIBILITY_SECONDS, True
@@ -607,29 +569,12 @@ class World:
 
     def start(self, name: str, run: Callable[[], object], bounds: TimeBounds, message: Message | None = None) -> Worker:
         worker = Worker(name, message, self.time, bounds.function_timeout_seconds, greenlet(run))
-        if self.scenario.clock_skew_seconds:
-            skew_seconds = self.one_of((0, self.scenario.clock_skew_seconds, self.scenario.clock_skew_seconds // 2))
-            worker.clock_offset_seconds = self.clock_direction * skew_seconds
-            if skew_seconds:
-                self._note(f"{name} has a clock that is {worker.clock_offset_seconds} s ahead", fault="clock differs")
+        if skew_seconds := self.scenario.clock_skew_seconds:
+            worker.clock_offset_seconds = self.clock_direction * self.one_of((0, skew_seconds, skew_seconds // 2))
+            if ahead := worker.clock_offset_seconds:
+                self._note(f"{name} has a clock that is {ahead} s ahead", fault="clock differs")
         self.workers.append(worker)
         return worker
-
-    def _is_redriven(self, message: Message) -> bool:
-        """The message may have spent its receives, as when the function could not even start for days."""
-        is_spent = self.faults_on and self.redrives < _REDRIVES_MAX
-        if is_spent := is_spent and self.choices.happens(self.scenario.redrive_probability):
-            self.redrives += 1
-            self.queue.remove(message)
-            self.to_be_redriven.append(message)
-            self._note(f"{message.id} is moved to the DLQ", fault="DLQ")
-        return is_spent
-
-    def _redrive(self) -> None:
-        for message in self.to_be_redriven:
-            self._note(f"{message.id} is redriven", fault="redrive")
-            self._send(message.body)
-        self.to_be_redriven.clear()
 
     def _resume(self, worker: Worker) -> None:
         if self.faults_on and self.choices.happens(self.scenario.jump_probability):
@@ -641,8 +586,7 @@ class World:
             self.coverage["zombie"] += not killed
         # The operator's command makes many requests, and would mostly end in a crash.
         crash_probability = self.scenario.crash_probability / (20 if worker.name.startswith("operator") else 1)
-        crashed = self.faults_on and self.choices.happens(crash_probability)
-        if killed or crashed:
+        if killed or (self.faults_on and self.choices.happens(crash_probability)):
             after = "after" if worker.label.endswith("answered") else "before"
             fault = "killed at the time-out" if killed else f"crash {after} the effect"
             self._note(f"{worker.name} {'killed' if killed else 'crashes'} at {worker.label}", fault=fault)
@@ -656,7 +600,7 @@ class World:
             if done and worker.message in self.queue:
                 self.queue.remove(worker.message)
         else:
-            self.timeline.append((self.time - T0, worker.name + " at " + worker.label))
+            self._note(f"{worker.name} at {worker.label}")
 
     def crash(self, worker: Worker) -> None:
         """The worker is gone, wherever it is."""
@@ -681,7 +625,7 @@ class World:
         if self.scenario.reconciles or self.choices.happens(0.3):
             self.reconcile()
             self.run_until_idle()
-        if any(map(self._is_held, self.rows)) and self.choices.happens(0.7):
+        if any(map(self._is_held, self.rows.values())) and self.choices.happens(0.7):
             self.operate()
             self.run_until_idle()
 
@@ -690,24 +634,21 @@ class World:
     def _let_others_act(self) -> None:
         scenario, happens, intents = self.scenario, self.choices.happens, self.stripe.intents
         self._let_rows_go()
-        if scenario.wrong_account_probability and happens(
-            0.2 if self.stripe.account else scenario.wrong_account_probability
-        ):
-            self.stripe.account = 1 - self.stripe.account
-            self._note(f"the API key is of account {self.stripe.account}", fault="API key of another account")
-        if scenario.cards_inactive_probability and happens(scenario.cards_inactive_probability):
-            self.stripe.engine.behavior.takes_cards ^= True
-            self.coverage["card payments are not active"] += 1
+        if happens(0.2 if self.stripe.of_account else scenario.wrong_account_probability):
+            self.stripe.of_account = 1 - self.stripe.of_account
+            self._note(f"the API key is of account {self.stripe.of_account}", fault="API key of another account")
+        if happens(scenario.cards_inactive_probability):
+            self.stripe.behavior.takes_cards ^= True
+            self._note(f"card payments: {self.stripe.behavior.takes_cards}")
         if scenario.cancels and self.cancels < _CANCELS_MAX and happens(0.04):
             self.cancels += 1
-            event = self.orders[self.choices.pick(len(self.orders))]
-            self.canceling[row_key_of(event)] = event
-            self.ask_again(row_key_of(event))
+            event = self.one_of(self.orders)
+            self.canceling[event.data.order_id] = event
+            self.ask_again(event.data.order_id)
             self.met("cancel: requested")
         if scenario.persons and intents and self.acts < _ACTS_MAX and happens(0.03):
             self.acts += 1
-            act = sorted(scenario.persons)[self.choices.pick(len(scenario.persons))]
-            getattr(self, f"_{act}")(intents[self.choices.pick(len(intents))])
+            getattr(self, f"_{self.one_of(scenario.persons)}")(self.one_of(intents))
         if scenario.two_shops and self.acts < _ACTS_MAX and happens(0.03):
             self.acts += 1
             self._charge_in_another_shop()
@@ -723,35 +664,33 @@ class World:
     def _let_rows_go(self) -> None:
         """Rows may be lost, or be older than they were, whichever workers hold them."""
         if self.rows and self.choices.happens(self.scenario.row_loss_probability):
-            key = self._any_row()
-            self.disturbed.add(key)
-            self.lose(key)
+            order_id = self._any_row()
+            self.disturbed.add(order_id)
+            self.lose(order_id)
         if self.versions and self.choices.happens(self.scenario.stale_row_probability):
-            keys = sorted(self.versions)
-            key = keys[self.choices.pick(len(keys))]
-            number = self.choices.pick(len(self.versions[key]))
-            self.disturbed.add(key)
-            self._put_back(key, number)
-            self.lost.add(key[0])
-            state = self.rows[key]["state"]["S"]
-            self._note(f"row {key[-1][-4:]} is its version {number}, {state}", fault="row stale")
+            order_id = self.one_of(sorted(self.versions))
+            item = self.one_of(self.versions[order_id])
+            self.disturbed.add(order_id)
+            self.lost.add(order_id)
+            self.rows[order_id,] = {name: item[name] for name in item.keys() - set(self.restored_loses)}
+            self.states[order_id] = payment_of(item).state
+            self._note(f"row {order_id[-4:]} is put back: {item['state']['S']}", fault="row stale")
 
-    def _put_back(self, key: RowKey, number: int) -> None:
-        item = self.versions[key][number]
-        self.rows[key] = {name: item[name] for name in item.keys() - set(self.restored_loses)}
-        self.states[key] = payment_of(self.rows[key]).state
+    def _may_lose_a_row(self) -> None:
+        """While nobody is at work."""
+        if self.scenario.lose_rows and self.rows and self.choices.happens(0.5):
+            self.lose(self._any_row())
 
-    def _any_row(self) -> RowKey:
-        keys = sorted(self.rows)
-        return keys[self.choices.pick(len(keys))]
+    def _any_row(self) -> str:
+        return self.one_of(sorted(order_id for (order_id,) in self.rows))
 
-    def lose(self, *keys: RowKey) -> None:
-        for key in keys:
-            del self.rows[key]
-            self.states.pop(key, None)
-            self.holders.pop(key, None)
-            self.lost.add(key[0])
-            self._note(f"row {key[-1][-4:]} lost", fault="row lost")
+    def lose(self, *order_ids: str) -> None:
+        for order_id in order_ids:
+            del self.rows[order_id,]
+            self.states.pop(order_id, None)
+            self.holders.pop(order_id, None)
+            self.lost.add(order_id)
+            self._note(f"row {order_id[-4:]} lost", fault="row lost")
 
     def _maybe_changed(self, event: OrderPlacedEvent, **changes: object) -> OrderPlacedEvent:
         if not (self.scenario.tampered and self.choices.happens(0.7)):
@@ -762,18 +701,16 @@ class World:
 
     def _cancel(self, intent: PaymentIntent) -> None:
         """A person cancels it in the Dashboard. If the row names it, the order is not to be charged."""
-        reason, key = REASONS_BY_HAND[self.choices.pick(len(REASONS_BY_HAND))], row_key_of_intent(intent)
-        if not self.stripe.cancel_by_hand(intent, reason):
-            return
-        self._note(f"a person cancels {intent.id}: {reason}", fault="canceled in the Dashboard")
-        if key in self.rows and payment_of(self.rows[key]).payment_intent_id == intent.id:
-            self.stopped[key] = intent.id
+        reason, row = self.one_of(REASONS_BY_HAND), self.row(order_of(intent))
+        if self.stripe.cancel_by_hand(intent, reason):
+            self._note(f"a person cancels {intent.id}: {reason}", fault="canceled in the Dashboard")
+            if row and row.payment_intent_id == intent.id:
+                self.stopped[order_of(intent)] = intent.id
 
     def _edit(self, intent: PaymentIntent) -> None:
         """A person edits metadata in the Dashboard, until they are told to undo it."""
-        others = [event.data.order_id for event in self.orders if row_key_of(event) != row_key_of_intent(intent)]
-        changes = [{"note": "gift"}, {"customer_id": "cus_9"}, *({"order_id": each} for each in others)]
-        change = changes[self.choices.pick(len(changes))]
+        others = [each.data.order_id for each in self.orders if each.data.order_id != order_of(intent)]
+        change = self.one_of([{"note": "gift"}, {"customer_id": "cus_9"}, *({"order_id": each} for each in others)])
         self.edited.setdefault(intent.id, dict(intent.metadata))
         self.stripe.edit_by_hand(intent, **change)
         self._note(f"a person edits {intent.id}: {change}", fault="metadata edited")
@@ -781,10 +718,9 @@ class World:
     def _charge_in_another_shop(self) -> None:
         """Its order's id is not among ours: it hashes the shop."""
         order_id, ours = f"ord_{9000 + self.acts:032x}", self.stripe.ours
-        about = {"shop": "another", "order_id": order_id, "customer_id": "cus_1", "placed_at": str(self.placed_at)}
-        made = PaymentIntent(
-            f"pi_shop_{self.acts}", 1099, "eur", self.time, about, description=description_of(order_id)
-        )
+        about = {"shop": "another", "order_id": order_id, "customer_id": "cus_1"}
+        made = PaymentIntent(f"pi_shop_{self.acts}", 1099, "eur", self.time, about)
+        made.description = description_of(order_id)
         ours.all(PaymentIntent)[made.id] = made
         attempts.take_money(ours, made, PaymentMethod("pm_card_visa", 0, "pm_card_visa"))
         self._note(f"another shop charges {made.id}", fault="another shop")
@@ -793,27 +729,26 @@ class World:
 
     def _let_the_bank_decide(self, probability: float) -> None:
         """The customer finishes 3-D Secure, or fails to and tries again on the same page, with another card."""
-        for intent in self.stripe.intents if self.scenario.banks_decide else ():
+        for intent in self.stripe.intents if self.secrets_out else ():
             tries_again = intent.status == "requires_payment_method"
-            # Without the client secret the customer's page can do nothing.
-            if intent.client_secret not in self.secrets_out or not (tries_again or intent.status == "requires_action"):
+            if intent.id not in self.secrets_out or not (tries_again or intent.status == "requires_action"):
                 continue
             if not self.choices.happens(probability / 4 if tries_again else probability):
                 continue
             pays = self.choices.pick(2) == 0
             if tries_again:
-                card = "pm_card_visa" if pays else "pm_card_visa_chargeDeclined"
-                self.stripe.customer_confirms(intent.client_secret, card)
+                self.stripe.customer_confirms(intent, "pm_card_visa" if pays else "pm_card_visa_chargeDeclined")
+                self.met("3-D Secure tried again")
             else:
                 self.stripe.bank_decides(intent, pays=pays)
+            self.changed = True
             self._note(f"the bank says {'yes' if pays else 'no'} to {intent.id}", fault="3-D Secure decided")
-            self.coverage["3-D Secure tried again"] += tries_again
 
     def _stripe_sends(self, probability: float) -> bool:
         """One of its events, whichever, once or twice; whether it did. An event may be sent again at any time."""
         if not (self.scenario.webhooks and self.stripe.events and self.choices.happens(probability)):
             return False
-        event = self.stripe.events[self.choices.pick(len(self.stripe.events))]
+        event = self.one_of(self.stripe.events)
         for _ in range(1 + self.choices.pick(2)):
             self.send_webhook(event)
         return True
@@ -822,25 +757,23 @@ class World:
         """Stripe sends the event to the function, which acknowledges it, or has it sent again."""
 
         def run() -> None:
-            if self._receive_event(event, lambda metric: self.met(f"webhook: {metric}")):
+            if self.service.receive(event, lambda metric: self.met(f"webhook: {metric}")):
                 self.acknowledged.add(event["id"])
 
         self.made += 1
         self.start(f"webhook{self.made}", run, WEBHOOK_BOUNDS)
         self._note(f"webhook{self.made} sent: {event['id']} {event['type']}")
 
-    def _receive_event(self, event: Mapping[str, Any], report: Callable[[str], None]) -> bool:
-        return self.service.receive(event, report)
-
     def reconcile(self) -> None:
         """The schedule starts the reconciler."""
         self.reconciled_at = self.time
         ends_at = self.time + RECONCILE_BOUNDS.function_timeout_seconds
-        report = lambda metric: self.met(f"reconciler: {metric}")  # noqa: E731
+
+        def run() -> None:
+            self.service.reconcile(lambda metric: self.met(f"reconciler: {metric}"), lambda: ends_at - self.time)
+
         self.made += 1
-        run = lambda: self.service.reconcile(report, lambda: ends_at - self.time)  # noqa: E731
         self.start(f"reconciler{self.made}", run, RECONCILE_BOUNDS)
-        self.coverage["reconciler runs"] += 1
 
     def operate(self) -> None:
         """The operator releases what is held, as `ops release --all` does it."""
@@ -858,10 +791,9 @@ class World:
                 for row in rows:
                     self._note(self._released(command, row, seen))
             except _OPERATOR_STOPS as error:
-                self._note(f"the operator's command ends: {error}")
-                self.met(f"release: {type(error).__name__}")
+                self._note(f"the operator's command ends: {error}", fault=f"release: {type(error).__name__}")
                 for row in rows:  # As the order service does, whatever was written.
-                    self.ask_again((row.request.order_id,))
+                    self.ask_again(row.request.order_id)
 
         self.made += 1
         self.start(f"operator{self.made}", run, OPERATOR_BOUNDS)
@@ -883,28 +815,27 @@ class World:
         self.met(f"release: {told.strip() or 'of several'}")
         return what
 
-    def _order_of(self, order_id: str) -> StoredOrder:
+    def _stored_order(self, order_id: str) -> StoredOrder:
         """The order as the order service has it."""
-        key = (order_id,)
-        told = next((each for each in (PAID, CANCELED) if self.has_told(key, each)), None)
-        waits = OrderStatus.CANCELING if key in self.canceling else OrderStatus.PENDING
+        told = next((each for each in (PAID, CANCELED) if (order_id, each) in self.told), None)
+        waits = OrderStatus.CANCELING if order_id in self.canceling else OrderStatus.PENDING
         status = {PAID: OrderStatus.PAID, CANCELED: OrderStatus.CANCELED}.get(told, waits) if told else waits
-        last = [each.data for each in self.orders if row_key_of(each) == key][-1]
+        last = [each.data for each in self.orders if each.data.order_id == order_id][-1]
         given = {"fingerprint": "f", "correlation_id": "c", "waiting_since": last.placed_at, "status": status}
         return StoredOrder.model_validate({**last.model_dump(), **given, "placed_at": last.placed_at.isoformat()})
 
     # ------------------------------------------------------------ the invariants
 
-    def _charges_of(self, key: RowKey) -> list[PaymentIntent]:
-        return [charge for charge in self.stripe.charges if row_key_of_intent(charge) == key]
+    def _charges_of(self, order_id: str) -> list[PaymentIntent]:
+        return [charge for charge in self.stripe.charges if order_of(charge) == order_id]
 
-    def _intents_of(self, key: RowKey) -> list[PaymentIntent]:
-        return [intent for intent in self.stripe.intents if row_key_of_intent(intent) == key]
+    def _intents_of(self, order_id: str) -> list[PaymentIntent]:
+        return [intent for intent in self.stripe.intents if order_of(intent) == order_id]
 
-    def _is_held(self, key: RowKey) -> bool:
-        row = payment_of(self.rows[key])
-        began_at = int(self.rows[key].get("released_at", {"N": str(self.placed_at)})["N"])
-        may_not = "held_because" in self.rows[key] or self.time >= began_at + CREATE_SECONDS
+    def _is_held(self, item: Item) -> bool:
+        row = payment_of(item)
+        began_at = int(item.get("released_at", {"N": str(self.placed_at)})["N"])
+        may_not = "held_because" in item or self.time >= began_at + CREATE_SECONDS
         return row.state is IN_WORK and row.payment_intent_id is None and may_not
 
     def check(self) -> None:
@@ -919,101 +850,88 @@ class World:
             self._check_charge(charge)
         self.charges_seen = len(charges)
         for charge in charges:
-            if self.has_told(row_key_of_intent(charge), CANCELED):
+            if (order_of(charge), CANCELED) in self.told:
                 raise Violation(f"{charge.description} was said to be canceled, and is charged", self.timeline)
 
     def _check_charge(self, charge: PaymentIntent) -> None:
         """At most one success an order, ever, over all accounts; with the frozen money; not after a cancellation."""
-        key = row_key_of_intent(charge)
-        if len(self._charges_of(key)) > 1:
-            raise Violation(f"{key[0]} was charged more than once", self.timeline)
-        frozen = payment_of(self.rows[key]).request if key in self.rows else None
-        may_differ = self.scenario.tampered and key[0] in self.lost
-        if (
-            frozen
-            and (charge.amount, charge.currency.upper()) != (frozen.amount_minor, frozen.currency)
-            and not may_differ
-        ):
-            raise Violation(f"{key[0]} was charged something else than was frozen", self.timeline)
-        if by_hand := self.stopped.get(key):
-            raise Violation(f"{key[0]} is charged, though a person has canceled {by_hand}", self.timeline)
+        order_id = order_of(charge)
+        if len(self._charges_of(order_id)) > 1:
+            raise Violation(f"{order_id} was charged more than once", self.timeline)
+        row = self.row(order_id)
+        agrees = not row or (charge.amount, charge.currency.upper()) == (row.request.amount_minor, row.request.currency)
+        if not agrees and not self._may_differ(order_id):
+            raise Violation(f"{order_id} was charged something else than was frozen", self.timeline)
+        if by_hand := self.stopped.get(order_id):
+            raise Violation(f"{order_id} is charged, though a person has canceled {by_hand}", self.timeline)
+
+    def _may_differ(self, order_id: str) -> bool:
+        """Whether its row was lost, and a message that says something else has made another one."""
+        return self.scenario.tampered and order_id in self.lost
 
     def _check_nothing_is_lost(self) -> None:
         """No message is left: each order is finalized or held, whether or not anybody sends it again."""
-        for key in {row_key_of(event) for event in self.orders}:
-            if key[0] in self.lost:
-                continue
-            if key not in self.rows:
-                raise Violation(f"{key[0]} is lost: no message is left of it", self.timeline)
-            row, alarms = payment_of(self.rows[key]), self.alarms.get(key[0], set())
-            age_seconds = self.time - self.placed_at
-            is_held = row.payment_intent_id is None and (
-                age_seconds >= CREATE_SECONDS - _CLOCKS_SECONDS
-                or not alarms.isdisjoint({Cause.STRIPE_INCONCLUSIVE, Cause.REQUEST_REFUSED})
-            )
+        for order_id in {event.data.order_id for event in self.orders} - self.lost:
+            row, alarms = self.row(order_id), self.alarms.get(order_id, set())
+            if row is None:
+                raise Violation(f"{order_id} is lost: no message is left of it", self.timeline)
+            is_old = self.time - self.placed_at >= CREATE_SECONDS - _CLOCKS_SECONDS
+            is_known = not alarms.isdisjoint({Cause.STRIPE_INCONCLUSIVE, Cause.REQUEST_REFUSED})
+            is_held = row.payment_intent_id is None and (is_old or is_known)
             if row.state is IN_WORK and not is_held:
-                raise Violation(f"{key[0]} is left {IN_WORK}: no message is left of it", self.timeline)
+                raise Violation(f"{order_id} is left {IN_WORK}: no message is left of it", self.timeline)
 
     def _check_held_rows_are_seen(self) -> None:
-        for key in filter(self._is_held, self.rows):
-            is_free = payment_of(self.rows[key]).lease_owner is None
-            is_old = self.time >= self.placed_at + CREATE_SECONDS + DAY and is_free
-            if is_old and Cause.HELD not in self.alarms.get(key[0], ()):
-                raise Violation(f"{key[0]} is held, and nobody knows", self.timeline)
+        for (order_id,), item in self.rows.items():
+            is_old = self.time >= self.placed_at + CREATE_SECONDS + DAY and payment_of(item).lease_owner is None
+            if self._is_held(item) and is_old and Cause.HELD not in self.alarms.get(order_id, ()):
+                raise Violation(f"{order_id} is held, and nobody knows", self.timeline)
 
     def _check_the_end(self) -> None:
         """When the faults have stopped and all is idle."""
         self.check()
-        for key, last in {row_key_of(event): event for event in self.orders}.items():
-            if self._is_excused(key):
+        last = {event.data.order_id: event for event in self.orders}
+        for order_id, event in last.items():
+            if self._is_excused(order_id):
                 self.met("ended with an alarm")
             else:
-                self._check_the_end_of(key, last)
-        strangers = self.rows.keys() - {row_key_of(event) for event in self.orders}
-        if strangers:
+                self._check_the_end_of(order_id, event)
+        if strangers := {order_id for (order_id,) in self.rows} - last.keys():
             raise Violation(f"rows of another shop: {strangers}", self.timeline)
         if self.dlq:
             raise Violation(f"payable messages in the DLQ: {self.dlq}", self.timeline)
 
-    def _is_excused(self, key: RowKey) -> bool:
+    def _is_excused(self, order_id: str) -> bool:
         """Whether no rule ends this order, and an alarm has said so: a person has to undo what was changed."""
-        named = {key[0], *(each.id for each in self._intents_of(key))}
-        causes = set[str]().union(*(self.alarms.get(each, set()) for each in named))
-        is_tampered = self.scenario.tampered and key[0] in self.lost
-        takes_no_cards = any("card" not in each.payment_method_types for each in self._intents_of(key))
-        may_differ = is_tampered or "edit" in self.scenario.persons or takes_no_cards
+        intents = self._intents_of(order_id)
+        causes = set[str]().union(*(self.alarms.get(each, ()) for each in (order_id, *(each.id for each in intents))))
+        takes_no_cards = any("card" not in each.payment_method_types for each in intents)
+        may_differ = self._may_differ(order_id) or "edit" in self.scenario.persons or takes_no_cards
         has_alarm = not causes.isdisjoint({Cause.MONEY_DIFFERS, Cause.ROW_LOST, Cause.HELD})
-        return may_differ and self._is_unfinished(key) and has_alarm
+        return may_differ and self._is_unfinished(order_id) and has_alarm
 
-    def _check_the_end_of(self, key: RowKey, last: OrderPlacedEvent) -> None:
-        state, charges = self.states.get(key), self._charges_of(key)
+    def _check_the_end_of(self, order_id: str, last: OrderPlacedEvent) -> None:
+        state, charges, row = self.states.get(order_id), self._charges_of(order_id), self.row(order_id)
         self.met(f"ended: {state}")
-        name = f"{key[0][:4]}…{key[0][-1]}"
-        if state in (None, IN_WORK, WAITS):
-            raise Violation(f"{name} is left {state}", self.timeline)
-        row = payment_of(self.rows[key])
-        if (state is PAID) != bool(charges):
-            raise Violation(f"{name} is {state}, with {len(charges)} charges at Stripe", self.timeline)
-        if charges and row.payment_intent_id != charges[0].id:
-            raise Violation(f"{name} is finalized with another PaymentIntent's id", self.timeline)
-        may_differ = self.scenario.tampered and key[0] in self.lost
-        if any(charge.amount != last.data.amount_minor for charge in charges) and not may_differ:
-            raise Violation(f"{name} was charged another amount", self.timeline)
-        if self.has_told(key, CANCELED) and state is not CANCELED:
-            raise Violation(f"{name} was said to be canceled, and is {state}", self.timeline)
-        if row.cancel_requested_at and state not in (CANCELED, PAID):
-            raise Violation(f"{name} was to be canceled, and is {state}", self.timeline)
-        if (
-            state is CANCELED
-            and not may_differ
-            and not any(each.status == "canceled" for each in self._intents_of(key))
-        ):
-            raise Violation(f"{name} is {CANCELED}, and Stripe does not show it", self.timeline)
-        is_calm = not (self.lost or self.has_stored_failure or self.scenario.harsh_stripe)
-        if is_calm and last.data.payment_method == "pm_card_visa" and state not in (PAID, CANCELED):
-            raise Violation(f"{name} is {state}, though its card pays", self.timeline)
-        if is_calm and state is DECLINED and row.attempt != last.data.attempt:
-            raise Violation(f"{name} is {state} of attempt {row.attempt}: a later one is lost", self.timeline)
+        if row is None or state in (None, IN_WORK, WAITS):
+            raise Violation(f"{order_id} is left {state}", self.timeline)
+        is_canceled = any(each.status == "canceled" for each in self._intents_of(order_id))
+        may_differ = self._may_differ(order_id)
+        is_calm = not (self.lost or self.has_stored_failure or self.scenario.is_harsh)
+        pays, is_last = last.data.payment_method == "pm_card_visa", row.attempt == last.data.attempt
+        wrong = {
+            f"it has {len(charges)} charges at Stripe": (state is PAID) != bool(charges),
+            "it names another PaymentIntent": charges and row.payment_intent_id != charges[0].id,
+            "it was charged another amount": charges and charges[0].amount != last.data.amount_minor and not may_differ,
+            "it was said to be canceled": (order_id, CANCELED) in self.told and state is not CANCELED,
+            "it was to be canceled": row.cancel_requested_at and state not in (CANCELED, PAID),
+            "Stripe has canceled nothing": state is CANCELED and not may_differ and not is_canceled,
+            "its card pays": is_calm and pays and state not in (PAID, CANCELED),
+            f"attempt {row.attempt} was not its last": is_calm and state is DECLINED and not is_last,
+        }
+        for why, is_wrong in wrong.items():
+            if is_wrong:
+                raise Violation(f"{order_id} is {state}, and {why}", self.timeline)
 
 
 @cache

@@ -101,22 +101,3 @@ MUTANTS: list[Job] = [
     ("outcomes are not sent again", ONE._replace(returned=1, restore=1, messages=(0,))),
 ]
 """Each rule, and the bounds in which leaving it out breaks the promise."""
-
-NOT_NEEDED: list[Job] = [
-    # Both ids are of this order, and a PaymentIntent that no row names is not confirmed.
-    ("the id is stored over another", Left(error=1)),
-    # It is confirmed: its key replays, or Stripe refuses, and then it is retrieved.
-    ("no retrieve after a replay", Left(error=1)),
-    # A PaymentIntent succeeds once, under however many keys. One key saves the customer a second try.
-    ("a new key for each confirm", Left(error=1)),
-    # A window is opened only when Stripe shows nothing. The name is a second fence.
-    ("one name for all windows", Left(loss=1, long_memory=True)),
-    # The cancellation's message comes back until the order has an end.
-    ("declined though to be canceled", Left((1, 0))),
-    # The list shows each refund before its key is forgotten. If it lagged for a day, the comparison would help, but a
-    # refund by hand between the two reads, or one that the bank returned, would hide the difference.
-    ("the list is not compared", ONE._replace(error=1, ticks=3, messages=(0,))),
-    # Both hold if a failed refund leaves amount_refunded; if it stays in it, the refund would wait for ever.
-    ("failed ones are not counted", ONE._replace(person=1, returned=1, messages=(0,))),
-]
-"""Rules that the promise does not need, and bounds in which each is left out."""

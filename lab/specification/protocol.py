@@ -81,13 +81,12 @@ def claim(s: State, place: int, w: Worker) -> Iterator[Step]:
 
 def create(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
     """Within the window, under its keys. A replayed failure leads every worker to the same next key."""
-    window = 0 if "one name for all windows" in broken else w.window
-    known = {key: index for key, _, index in s.creates}
-    number = next((n for n in range(KEYS) if known.get((window or 0, n), 0) >= 0), None)
+    window, known = w.window or 0, {key: index for key, _, index in s.creates}
+    number = next((n for n in range(KEYS) if known.get((window, n), 0) >= 0), None)
     if (w.window is None and "created at any age" not in broken) or number is None:
         yield "holds it", back(s, place, w)
         return
-    key, index = (window or 0, number), len(s.intents)
+    key, index = (window, number), len(s.intents)
     if key in known:
         yield "creates: a replay", to(s, place, w, "store", intent=known[key], is_replay=True)
         return
@@ -109,13 +108,12 @@ def store(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
     """On condition of the lease and of no id: before this nothing can be charged."""
     row = s.row
     may = row and (_is_mine(s, place) or ("the id is stored without the lease" in broken and row.state == "PENDING"))
-    if not row or not may or (row.intent >= 0 and "the id is stored over another" not in broken):
+    if not row or not may or row.intent >= 0:
         yield "may not store the id", back(s, place, w)
         return
-    retrieves = w.is_replay and "no retrieve after a replay" not in broken
     w = w._replace(cancels=w.cancels or row.cancel)
     after = s._replace(row=row._replace(intent=w.intent))
-    yield "stores the id", to(after, place, w, "retrieve" if retrieves else "cancel" if w.cancels else "confirm")
+    yield "stores the id", to(after, place, w, "retrieve" if w.is_replay else "cancel" if w.cancels else "confirm")
 
 
 def _is_mine(s: State, place: int) -> bool:
@@ -153,7 +151,7 @@ def cancel(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
 def confirm(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
     """Under the attempt's one key. What is replayed or refused is retrieved, and counts as answered."""
     key = w.intent, w.attempt
-    is_known = key in dict(s.confirms) and "a new key for each confirm" not in broken
+    is_known = key in dict(s.confirms)
     stored = s if is_known else s._replace(confirms=tuple(sorted({*s.confirms, (key, s.time)})))
     if is_known or s.intents[w.intent].status not in OPEN:
         yield "confirms: a replay, or refused", to(stored, place, w, "retrieve", is_answered=True)
@@ -175,7 +173,7 @@ def finalize(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
     may = row and _is_mine(s, place) and (not w.attempt or row.attempt == w.attempt)
     if "finalized without the lease" in broken:
         may = row is not None and row.state not in FINAL
-    if row and row.cancel and w.outcome not in FINAL and "declined though to be canceled" not in broken:
+    if row and row.cancel and w.outcome not in FINAL:
         may = False
     if row and may:
         yield f"writes {w.outcome}", back(with_row(s, row, state=w.outcome, owner=-1), place, w, "done")

@@ -2,8 +2,6 @@
 
 `--write` updates results.json, and publishes it: docs/survival.svg and docs/survival.html.
 `--publish` only publishes the results.json that is there.
-
-`--trace FAULT DESIGN` instead prints one schedule, line by line: the first in which the design fails, if there is one.
 """
 
 import os
@@ -11,10 +9,8 @@ import sys
 
 from rich.console import Console
 
-from lab.survival.designs import DESIGNS
-from lab.survival.faults import FAULTS
 from lab.survival.report import PAGE, PICTURE, for_the_terminal, page, svg
-from lab.survival.results import RESULTS, FaultNeverOccurred, Results, run_all, trace
+from lab.survival.results import RESULTS, FaultNeverOccurred, Results, run_all
 from local.arguments import Arguments, at_least, seed, until_stopped
 
 
@@ -30,16 +26,8 @@ def main() -> int:
     parser.add_argument("--processes", type=at_least(1, "--processes"), default=os.cpu_count() or 1)
     parser.add_argument("--write", action="store_true", help="write results.json, and publish it")
     parser.add_argument("--publish", action="store_true", help="publish results.json without running the table")
-    parser.add_argument("--trace", nargs=2, metavar=("FAULT", "DESIGN"), help="print one failing schedule")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 150)
-    if options.trace:
-        fault, design = options.trace
-        if fault not in FAULTS or design not in DESIGNS:
-            parser.error(f"faults: {', '.join(FAULTS)}; designs: {', '.join(DESIGNS)}")
-        number, lines = trace(fault, design, options.seed, options.schedules)
-        print(f"{design} under {fault!r}, schedule {number} of seed {options.seed}:", *lines, sep="\n")
-        return 0
     if options.publish:
         publish(Results.of_json(RESULTS.read_text()))
         return 0

@@ -31,8 +31,9 @@ from onecharge.contract.states import OrderStatus
 from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.queues import Delivery
 from tests.shop.builders import BOUNDS, INDEXES, T0, order
-from tests.shop.dynamodb import Item, MemoryDynamoDB
-from tests.shop.stripe import ShopStripe, client_of
+from tests.shop.dynamodb import Io, Item, MemoryDynamoDB
+from tests.shop.sdk import client_of
+from tests.shop.stripe import USUAL_FAULTS, ShopStripe
 
 _TTL_DELETES_WITHIN_SECONDS = 2 * DAY_SECONDS
 """DynamoDB deletes an expired item "within a few days": at a random time until then, certainly after it."""
@@ -79,12 +80,12 @@ class Invocation:
     """Its next effect."""
 
 
-class SurvivalWorld:
+class SurvivalWorld(Io):
     """Everything that one schedule touches. The fault occurs at the opportunity with the number `at`, if it has one."""
 
     def __init__(self, design: Design, fault: Fault, choices: Choices, *, at: int | None) -> None:
         self.design, self.scenario, self.choices = design, fault, choices
-        self.time = T0
+        super().__init__(T0)
         self.timeline: list[tuple[int, str]] = []
         """Seconds since the order was placed, and what happened then."""
         self.opportunities, self._at = 0, at
@@ -103,7 +104,7 @@ class SurvivalWorld:
         self.dynamodb = MemoryDynamoDB(keys=design.keys, io=self, indexes=INDEXES)
         if ORDERS in design.keys:
             self.dynamodb.tables[ORDERS] = {(_PLACED.order_id,): dict(_STORED)}
-        self.stripe = ShopStripe(io=self)
+        self.stripe = ShopStripe(io=self, faults=USUAL_FAULTS)
         self.stripe.down = fault.stripe_down_seconds > 0
         self.clients = Clients(
             dynamodb=RetryingClient(self.dynamodb, lambda: choices.happens(0.5)),
@@ -115,9 +116,6 @@ class SurvivalWorld:
         )
 
     # ------------------------------------------------------------ called by DynamoDB in memory and Stripe in process
-
-    def now(self) -> int:
-        return self.time
 
     def pause(self, where: str) -> None:
         """Called before and after each effect: switch to the scheduler."""
@@ -157,9 +155,6 @@ class SurvivalWorld:
         if happens := self.choices.happens(0.7):
             self._note(what)
         return happens
-
-    def met(self, what: str) -> None:
-        self._note(what)
 
     def pass_time(self, seconds: int) -> None:
         self.time += max(0, seconds)

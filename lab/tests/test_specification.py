@@ -3,7 +3,7 @@
 import pytest
 
 from lab.specification import refund
-from lab.specification.bounds import EXAMPLE, GATE, MUTANTS, NIGHTLY, NOT_NEEDED, Bounds, described, explored
+from lab.specification.bounds import EXAMPLE, GATE, MUTANTS, NIGHTLY, Bounds, described, explored
 
 STATES_MAX = 2_000_000
 """More than each of these bounds has: a run that is cut short proves nothing, and raises."""
@@ -27,14 +27,6 @@ def test_a_rule_left_out_is_noticed(rule: str, left: Bounds) -> None:
     found = explored(left, rule, states_max=STATES_MAX)
     print(f"without {rule!r}: {found.violation}")
     assert found.violation
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("rule", "left"), NOT_NEEDED)
-def test_a_rule_that_the_money_does_not_need(rule: str, left: Bounds) -> None:
-    """It is known to be there for another reason."""
-    found = explored(left, rule, states_max=STATES_MAX)
-    assert not found.violation, found.timeline
 
 
 SENT = ("0 is claimed", "0 is not found", "0 is written as sent", "0 is sent: 500, executed later")

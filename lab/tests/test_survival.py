@@ -9,7 +9,7 @@ from lab.survival.aws import virtual_clock
 from lab.survival.designs import DESIGNS, OURS
 from lab.survival.faults import FAULTS
 from lab.survival.report import PAGE, PICTURE, page, svg
-from lab.survival.results import RESULTS, Cell, Results, run_chunk, schedule, trace
+from lab.survival.results import RESULTS, Cell, Results, run_chunk, schedule
 from tests.shop.builders import T0
 
 FAILS = {
@@ -84,10 +84,3 @@ def test_the_page_is_the_one_that_the_results_give() -> None:
     written = PAGE.read_text()
     assert written == page(Results.of_json(RESULTS.read_text()))
     assert set(re.findall(r'href="#([^"]+)"', written)) <= set(re.findall(r'id="([^"]+)"', written))
-
-
-def test_a_schedule_is_printed_line_by_line() -> None:
-    """`--trace` shows the first schedule that fails, down to what Stripe's ledger says."""
-    _, lines = trace("crash", "get-put", 1, 20)
-    assert "crashes at" in "\n".join(lines)
-    assert lines[-1].endswith("Stripe has charged twice")

@@ -12,8 +12,9 @@ import stripe
 from onecharge.payments.stripe_client import stripe_client
 from stripe_standin.server import running_standin
 from tests.shop.builders import PATIENT
-from tests.shop.dynamodb import NoFaults
-from tests.shop.stripe import ShopStripe, client_of
+from tests.shop.dynamodb import Io
+from tests.shop.sdk import client_of
+from tests.shop.stripe import ShopStripe
 
 PAYS, DECLINED, ASKS = "pm_card_visa", "pm_card_visa_chargeDeclined", "pm_card_threeDSecure2Required"
 ORDER = {"allowed_payment_method_types": ["card"], "metadata": {"order_id": "ord_1"}, "currency": "eur"}
@@ -83,7 +84,7 @@ def transcript(client: stripe.StripeClient) -> str:
 
 def test_both_clients_show_the_same() -> None:
     """Creates, confirms, cancels, replays, declines, refusals, lists, refunds and events, one after the other."""
-    in_process = transcript(client_of(ShopStripe(NoFaults(int(time.time())))))
+    in_process = transcript(client_of(ShopStripe(Io(int(time.time())))))
     with running_standin() as standin:
         over_http = transcript(stripe_client("sk_test_x", api_base=standin.base_url, bounds=PATIENT))
     assert in_process == over_http

@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import lru_cache
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 from botocore.exceptions import ClientError, ReadTimeoutError
 
@@ -20,20 +20,8 @@ Value = dict[str, Any]
 Item = dict[str, Value]
 
 
-class Io(Protocol):
-    """What each request of a worker passes through."""
-
-    def now(self) -> int: ...
-    def pause(self, where: str) -> None: ...
-    def fault(self, where: str, kinds: Sequence[str]) -> str | None: ...
-    def happens(self, what: str) -> bool: ...
-    def met(self, what: str) -> None: ...
-    def pass_time(self, seconds: int) -> None: ...
-    def wrote(self, table: str, old: Item | None, new: Item | None) -> None: ...
-
-
-class NoFaults:
-    """A world in which nothing comes in between."""
+class Io:
+    """What each request of a worker passes through; here, nothing comes in between."""
 
     def __init__(self, now: int = 0) -> None:
         self.time = now
@@ -58,28 +46,11 @@ class NoFaults:
     def pass_time(self, seconds: int) -> None:
         self.time += seconds
 
+    def confirms(self, intent: Any, key: str) -> None:
+        """Stripe is about to execute a confirm of the PaymentIntent, now or later."""
+
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
         """An item was written, or deleted (None)."""
-
-
-class Faults(NoFaults):
-    """A world in which these faults happen, each at the next request of its kind."""
-
-    def __init__(self, now: int = 0, **faults: str) -> None:
-        super().__init__(now)
-        self.faults = faults
-        """By the request as `stripe_confirm` or `dynamodb_UpdateItem`."""
-        self.will_happen = True
-
-    def fault(self, where: str, kinds: Sequence[str]) -> str | None:
-        kind = self.faults.get(where.replace(" ", "_"))
-        if kind not in kinds:
-            return None
-        del self.faults[where.replace(" ", "_")]
-        return kind
-
-    def happens(self, what: str) -> bool:
-        return self.will_happen
 
 
 class ConditionalCheckFailed(ClientError):
@@ -109,7 +80,7 @@ class MemoryDynamoDB:
     """`boto3.client("dynamodb")` with tables in memory; `keys` names the key attributes of each table."""
 
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    io: Io = field(default_factory=NoFaults)
+    io: Io = field(default_factory=Io)
     indexes: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """For each table its global secondary indexes, with their key attributes; an item without them is not in it."""
     projections: dict[tuple[str, str | None], set[str]] = field(default_factory=dict)
@@ -117,8 +88,6 @@ class MemoryDynamoDB:
     tables: dict[str, dict[tuple[str, ...], Item]] = field(default_factory=dict)
     ignored_conditions: list[str] = field(default_factory=list)
     """Parts of conditions that are left out: how the simulation breaks the protocol on purpose."""
-    transactions: set[str] = field(default_factory=set)
-    """The ClientRequestTokens of those that were made: sent again, they change nothing."""
     made: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The request that made each table, if one did."""
     exceptions = SimpleNamespace(
@@ -130,9 +99,9 @@ class MemoryDynamoDB:
         def names(schema: Any) -> tuple[str, ...]:
             return tuple(each["AttributeName"] for each in schema)
 
-        self.made[TableName] = {"TableName": TableName, "KeySchema": KeySchema, **more}
-        self.made[TableName] |= {"GlobalSecondaryIndexes": GlobalSecondaryIndexes} if GlobalSecondaryIndexes else {}
-        keys = names(KeySchema)
+        keys, asked = names(KeySchema), {"TableName": TableName, "KeySchema": KeySchema, **more}
+        more_asked = {"GlobalSecondaryIndexes": GlobalSecondaryIndexes} if GlobalSecondaryIndexes else {}
+        self.made[TableName] = asked | more_asked
         self.keys = {**self.keys, TableName: keys}
         indexes = {each["IndexName"]: names(each["KeySchema"]) for each in GlobalSecondaryIndexes}
         self.indexes = {**self.indexes, TableName: indexes}
@@ -223,22 +192,17 @@ class MemoryDynamoDB:
     def delete_item(self, **given: Any) -> dict[str, Any]:
         return self._write("DeleteItem", given)
 
-    def transact_write_items(
-        self, *, TransactItems: Sequence[Mapping[str, Any]], ClientRequestToken: str | None = None
-    ) -> dict[str, Any]:
+    def transact_write_items(self, *, TransactItems: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if self._before("TransactWriteItems", ("throttled", "transaction conflict")) == "transaction conflict":
             raise self._canceled([{"Code": "TransactionConflict"} for _ in TransactItems])
         actions = [(name, dict(given)) for action in TransactItems for name, given in action.items()]
         if len({(given["TableName"], self._key_given(given)) for _, given in actions}) < len(actions):
             raise _invalid("Transaction request cannot include multiple operations on one item")
-        if ClientRequestToken not in self.transactions:
-            reasons = [self._refusal(given) for _, given in actions]
-            if any(reasons):
-                raise self._canceled([reason or {"Code": "None"} for reason in reasons])
-            for name, given in actions:
-                self._apply(f"{name}Item", given)
-            if ClientRequestToken:
-                self.transactions.add(ClientRequestToken)
+        reasons = [self._refusal(given) for _, given in actions]
+        if any(reasons):
+            raise self._canceled([reason or {"Code": "None"} for reason in reasons])
+        for name, given in actions:
+            self._apply(f"{name}Item", given)
         self._after("TransactWriteItems")
         return {}
 
@@ -254,12 +218,10 @@ class MemoryDynamoDB:
             self._after(operation)
             shown = {"Item": refusal["Item"]} if "Item" in refusal else {}
             raise _error(ConditionalCheckFailed, operation, "ConditionalCheckFailedException", **shown)
-        old = self._table(given["TableName"]).get(self._key_given(given))
         new = self._apply(operation, given)
         if self._after(operation, SENT_AGAIN) == SENT_AGAIN:
             return self._write(operation, given)
-        returned = {"ALL_NEW": new, "ALL_OLD": old}.get(given.get("ReturnValues", ""))
-        return {"Attributes": dict(returned)} if returned is not None else {}
+        return {"Attributes": dict(new)} if new is not None and given.get("ReturnValues") == "ALL_NEW" else {}
 
     def _refusal(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
         condition = given.get("ConditionExpression", "")

@@ -66,12 +66,6 @@ class Endpoint(Shop):
         self.counted.clear()
         return "pi_0"
 
-    def paid(self) -> str:
-        """Order a is paid; returns the PaymentIntent's id."""
-        self.deliver()
-        self.counted.clear()
-        return "pi_0"
-
     def paid_at_the_bank(self) -> Event:
         """The event of a success that the row does not show yet."""
         return self.stripe.show(self.at_the_bank(), "succeeded")

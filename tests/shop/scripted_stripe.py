@@ -7,10 +7,8 @@ stripe.io.faults["stripe_create"] = "500 before"     # stored under its key, and
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from operator import attrgetter
 from typing import Any, NoReturn
 
 import stripe
@@ -19,8 +17,9 @@ from onecharge.payments.stripe_events import EVENT_TYPES
 from stripe_standin import attempts, payment_intents
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod
-from tests.shop.dynamodb import Faults
-from tests.shop.stripe import SdkObject, ShopStripe, client_of, sdk_error
+from tests.shop.dynamodb import Io
+from tests.shop.sdk import SdkObject, client_of, sdk_error
+from tests.shop.stripe import ShopStripe
 
 VISA, MASTERCARD, ASKS_FOR_ACTION = "pm_card_visa", "pm_card_mastercard", "pm_card_threeDSecure2Required"
 DECLINED, LOST_CARD = "pm_card_visa_chargeDeclined", "pm_card_visa_chargeDeclinedLostCard"
@@ -94,24 +93,12 @@ NO_ANSWER, OUTAGE, WRONG_KEY = answer(None), answer(503), answer(401)
 LOST = answer_after(None)
 """Stripe executes the request, and its answer is lost."""
 
-_OPERATIONS: Mapping[str, Mapping[str, str]] = {
-    "payment_intents": {each: each for each in ("create", "confirm", "retrieve", "cancel", "list")},
-    "refunds": {"create": "create refund", "list": "refunds", "retrieve": "refund"},
-    "disputes": {"list": "disputes", "retrieve": "dispute"},
-    "charges": {"retrieve": "charge"},
-    "payment_methods": {"retrieve": "payment method"},
-    "events": {"list": "events", "retrieve": "event"},
-}
-"""By which name a test knows a request: the resource and the method of Stripe's client."""
-
 
 class ScriptedStripe(ShopStripe):
     """Stripe in process, without the SDK's own retry."""
 
-    io: Faults
-
-    def __init__(self, io: Faults | None = None) -> None:
-        super().__init__(io or Faults(), harsh=True)
+    def __init__(self, io: Io) -> None:
+        super().__init__(io)
         self.requests: list[tuple[str, str]] = []
         """The operation, and its key or the id in its path."""
         self.steps: defaultdict[str, list[Step]] = defaultdict(list)
@@ -121,20 +108,11 @@ class ScriptedStripe(ShopStripe):
 
     def client(self) -> Any:
         """A `stripe.StripeClient` over it."""
-        client = client_of(self, retries=0)
-        for resource, operations in _OPERATIONS.items():
-            requests = attrgetter(resource)(client.v1)
-            for method, operation in operations.items():
-                setattr(requests, method, partial(self._request, operation, getattr(requests, method)))
-        return client
+        return client_of(self, retries=0, through=self._request)
 
-    def _request(self, operation: str, send: Callable[..., Any], *given: Any) -> Any:
-        [*_, options] = given
-        key = options.get("idempotency_key") if isinstance(options, dict) else None
-        in_path = given[0] if isinstance(given[0], str) else ""
-        self.requests.append((operation, key or in_path))
-        execute = partial(send, *given)
-        for each in ("", operation, in_path):
+    def _request(self, operation: str, about: str, execute: Execute) -> Any:
+        self.requests.append((operation, about))
+        for each in ("", operation, about):
             if each in self.failing:
                 return self.failing[each](execute)
         return self.steps[operation].pop(0)(execute) if self.steps[operation] else execute()
@@ -164,44 +142,26 @@ class ScriptedStripe(ShopStripe):
         [intent] = [each for each in self.intents if each.id == intent_id]
         return intent
 
-    def show(self, intent_id: str, status: str | None = None, **changes: Any) -> dict[str, Any]:
+    def show(self, intent_id: str, status: str) -> dict[str, Any]:
         """The PaymentIntent changes by itself, also to what Stripe would not let it be; returns its event."""
         intent = self.intent(intent_id)
-        for name, value in changes.items():
-            setattr(intent, name, value)
-        if status is None:
-            return {}
         if status == "succeeded" and intent not in self.charges:
-            card = self.ours.all(PaymentMethod)[intent.payment_method or VISA]
-            attempts.take_money(self.ours, intent, card)
+            attempts.take_money(self.ours, intent, self.ours.all(PaymentMethod)[intent.payment_method or VISA])
         else:
             intent.status = status
             what = {"requires_payment_method": "payment_failed"}.get(status, status)
             payment_intents.emit_change(self.ours, intent, what)
         return self.events[-1]
 
-    def refund_by_hand(self, intent_id: str, amount: int, **metadata: str) -> dict[str, Any]:
+    def refund_by_hand(self, intent_id: str, amount: int, **metadata: Any) -> dict[str, Any]:
         """Somebody refunds it in Stripe's Dashboard; returns the event of its charge."""
         self.refund_in_dashboard(intent_id, amount, **metadata)
-        return self.webhooks[-1]
-
-    def refund_fails(self, refund_id: str) -> dict[str, Any]:
-        """The bank returns the refund; returns the event."""
-        [refund] = [each for each in self.refunds if each.id == refund_id]
-        self.return_refund(refund)
         return self.webhooks[-1]
 
     def disputed(self, intent_id: str, status: str, number: int = 0) -> dict[str, Any]:
         """The bank opens a dispute, or decides about it; returns the event."""
         self.dispute_is(intent_id, status, number)
         return self.webhooks[-1]
-
-    # ------------------------------------------------------------ events
-
-    def emits(self, type_: str, thing: Mapping[str, Any]) -> dict[str, Any]:
-        """Stripe creates an event, and keeps it; returns it."""
-        self.ours.emit(type_, dict(thing))
-        return self.events[-1]
 
     @property
     def webhooks(self) -> list[dict[str, Any]]:

@@ -22,14 +22,13 @@ from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import FrozenRequest, Payment, PaymentStore
 from onecharge.payments.deliveries import handle
 from onecharge.payments.payment_intents import PaymentIntents, description_of
-from onecharge.payments.refund import refund, tell_later_word
+from onecharge.payments.refund import refund
 from onecharge.payments.stripe_events import Received, ReconcileCheckpoint, StripeEvent
-from onecharge.payments.sync import sync
 from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.consumer import Disposition
 from onecharge.runtime.dynamodb import from_item, to_item
-from onecharge.runtime.metrics import Alarm, Counts
+from onecharge.runtime.metrics import Alarm
 from onecharge.runtime.parallel import Parallel, one_after_another
 from reconcile.run import ReconcileRun
 from stripe_standin.refunds import Refund
@@ -46,10 +45,10 @@ from tests.shop.builders import (
     metadata,
     order,
 )
-from tests.shop.dynamodb import Faults, MemoryDynamoDB
-from tests.shop.scripted_stripe import ScriptedStripe, killed, killed_after
-from tests.shop.stripe import client_of
-from tests.shop.tools import NO_RATE_LIMIT, REQUIRES_ACTION_SECONDS, tools_of
+from tests.shop.dynamodb import Io, MemoryDynamoDB
+from tests.shop.scripted_stripe import ScriptedStripe, Step, killed, killed_after
+from tests.shop.sdk import client_of
+from tests.shop.tools import NO_RATE_LIMIT, REQUIRES_ACTION_SECONDS, CountsTo, apply, tools_of
 from tests.support.harness import Log
 
 RUN_SECONDS = 240.0
@@ -66,18 +65,15 @@ def refund_with(**changes: Any) -> RefundRequestedEvent:
     return REFUND.model_copy(update={"data": REFUND.data.model_copy(update=changes)})
 
 
-def crash() -> None:
-    """The worker is gone."""
-    raise KeyboardInterrupt
-
-
-class ShopIo(Faults):
+class ShopIo(Io):
     """The clock, and what happens at the boundaries to DynamoDB and Stripe."""
 
     def __init__(self, now: int) -> None:
         super().__init__(now)
+        self.faults: dict[str, str] = {}
+        """Of the next request of each kind, as `stripe_confirm` or `dynamodb_UpdateItem`."""
         self.at: dict[int | str, Callable[[], object]] = {}
-        """What happens once: at the boundary of this number, or at the next one of this name, as `stripe refund`."""
+        """What happens once: at the boundary of this number, or at the next one of this name, as `stripe confirm`."""
         self.passed = 0
         """How many boundaries were passed."""
         self.asked: list[str] = []
@@ -94,20 +90,10 @@ class ShopIo(Faults):
             happens()
 
     def fault(self, where: str, kinds: Sequence[str]) -> str | None:
-        return kinds[0] if where == self.failing else super().fault(where, kinds)
-
-
-class RecordedCounts(Counts):
-    """Metrics that a test reads."""
-
-    def __init__(self, counted: list[str], gauges: dict[str, float]) -> None:
-        self._counted, self._gauges = counted, gauges
-
-    def __call__(self, name: str) -> None:
-        self._counted.append(name)
-
-    def gauge(self, name: str, seconds: float) -> None:
-        self._gauges[name] = seconds
+        name = where.replace(" ", "_")
+        if where == self.failing:
+            return kinds[0]
+        return self.faults.pop(name) if self.faults.get(name) in kinds else None
 
 
 @dataclass
@@ -156,17 +142,13 @@ class Shop:
 
     # ------------------------------------------------------------ what the functions work with
 
-    def clock(self) -> Callable[[], int]:
-        """The clock of a worker that begins now."""
-        ahead = self.ahead
-        return lambda: self.now + ahead
-
     def tools(self) -> Tools:
         """The tools of a worker that begins now."""
+        ahead = self.ahead
         return tools_of(
             self.store,
             self.payment_intents,
-            self.clock(),
+            lambda: self.now + ahead,
             logger=self.log.logger,
             count=self.counted.append,
             rate=self.rate,
@@ -175,11 +157,7 @@ class Shop:
         )
 
     def apply(self, event: StripeEvent) -> None:
-        """What PaymentParts.apply does."""
-        tools = self.tools()
-        order_id = sync(event, tools)
-        if order_id is not None and event.refund is not None:
-            tell_later_word(order_id, event, tools)
+        apply(event, self.tools())
 
     # ------------------------------------------------------------ the order service's messages
 
@@ -192,17 +170,15 @@ class Shop:
             what = OrderPlacedEvent.of(self.order(what, **changes), correlation_id="c")
         return handle(what, self.tools())
 
-    def crash_before(self, operation: str, name: str = "a", **changes: Any) -> None:
+    def crash_before(self, operation: str, name: str = "a", *, how: Step = killed, **changes: Any) -> None:
         """Deliver the message to a worker that is killed before this request to Stripe."""
-        self.stripe.next(operation, killed)
+        self.stripe.next(operation, how)
         with suppress(KeyboardInterrupt):
             self.deliver(name, **changes)
 
-    def crash_after(self, operation: str, name: str = "a", **changes: Any) -> None:
+    def crash_after(self, operation: str, **changes: Any) -> None:
         """The same, after Stripe has executed it: the row does not show that."""
-        self.stripe.next(operation, killed_after)
-        with suppress(KeyboardInterrupt):
-            self.deliver(name, **changes)
+        self.crash_before(operation, how=killed_after, **changes)
 
     def cancel(self, **changes: Any) -> Disposition:
         """One delivery of the order service's request to cancel."""
@@ -231,7 +207,7 @@ class Shop:
             received=self.received,
             seconds_left=lambda: RUN_SECONDS - (len(self.stripe.requests) - already) * self.seconds_a_request,
             logger=self.log.logger,
-            counts=RecordedCounts(self.counted, self.gauges),
+            counts=CountsTo(self.counted.append, self.gauges.__setitem__),
             parallel=self.parallel,
         ).run()
         return Counter(self.counted)
@@ -244,15 +220,14 @@ class Shop:
 
     # ------------------------------------------------------------ what happens at Stripe
 
-    def made_before(self, status: str | None = None, *, key: str | None = None, **changes: Any) -> str:
+    def made_before(self, status: str) -> str:
         """Stripe has a PaymentIntent of order a that no row names; returns its id."""
         request = FrozenRequest.of(self.order())
         about: Any = {"metadata": metadata(request.order_id), "description": description_of(request.order_id)}
         about["allowed_payment_method_types"] = ["card"]
         money = {"amount": request.amount_minor, "currency": request.currency.lower()}
-        key = key or f"another key {len(self.stripe.intents)}"
-        made = client_of(self.stripe).v1.payment_intents.create({**money, **about}, {"idempotency_key": key})
-        self.stripe.show(made.id, status, **changes)
+        made = client_of(self.stripe).v1.payment_intents.create({**money, **about})
+        self.stripe.show(made.id, status)
         return str(made.id)
 
     def pay_at_the_bank(self, names: str) -> None:
@@ -261,7 +236,7 @@ class Shop:
             self.deliver(name, payment_method="pm_card_threeDSecure2Required")
             self.stripe.show(str(self.payment(name).payment_intent_id), "succeeded")
 
-    def refund_by_hand(self, amount: int, **metadata: str) -> Refund:
+    def refund_by_hand(self, amount: int, **metadata: Any) -> Refund:
         """A person, or an earlier release, has made this refund."""
         self.stripe.refund_in_dashboard(PAYMENT_INTENT, amount, **metadata)
         return self.stripe.refunds[-1]
@@ -319,7 +294,7 @@ def paid_shop() -> Shop:
     shop.deliver()
     shop.stripe.forget_keys()
     # Stripe does not say which: a refusal that a key replays is never executed, and these may be.
-    shop.stripe.engine.behavior.stores_refused_refunds = False
+    shop.stripe.behavior.stores_refused_refunds = False
     shop.counted.clear()
     shop.io.passed = 0
     return shop

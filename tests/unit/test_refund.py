@@ -31,8 +31,9 @@ from tests.shop.builders import (
     paid,
 )
 from tests.shop.scripted_stripe import Execute, Step, afterwards, answer, killed
-from tests.shop.shop import Shop, crash, paid_shop, refund_with
-from tests.shop.stripe import REFUND_FAULTS, SdkObject
+from tests.shop.sdk import SdkObject
+from tests.shop.shop import Shop, paid_shop, refund_with
+from tests.shop.stripe import REFUND_FAULTS
 
 BOUNDARIES = 17
 """Of a delivery that refunds: before and after each request to DynamoDB or Stripe, and while Stripe has it."""
@@ -97,7 +98,7 @@ def test_a_replayed_success_is_not_told(shop: Shop) -> None:
         shop.stripe.return_refund(shop.stripe.refunds[0])
         shop.published.clear()
 
-    shop.io.at["stripe refund"] = made_and_returned
+    shop.io.at["stripe create refund"] = made_and_returned
     assert (shop.refund(), shop.told) == (BackOff(), [])
     assert (shop.refund(), shop.told) == (Done(), [(REFUSED, "lost_or_stolen_card", 0)])
     assert shop.published[0].data.stripe_refund_id == "re_0"
@@ -170,7 +171,7 @@ def test_a_refusal_is_told_and_never_sent_again(shop: Shop, reason: Any, code: s
 @pytest.mark.parametrize("kind", sorted(FAULTS))
 def test_a_refusal_after_a_request_without_an_answer_is_told_a_day_later(shop: Shop, kind: str) -> None:
     """Until then Stripe may still make the refund, also when the refusal's reason is gone: then it is told as made."""
-    shop.io.faults["stripe_refund"] = kind
+    shop.io.faults["stripe_create_refund"] = kind
     shop.refund()
     shop.io.faults.clear()
     ends = (lambda: None) if shop.refunded else by_hand(shop)
@@ -188,9 +189,9 @@ def test_a_refusal_after_a_request_without_an_answer_is_told_a_day_later(shop: S
     assert shop.refunded or (hours >= 24) is (kind != "401")
 
 
-BESIDE: dict[str, Callable[[Shop], object]] = {
-    "killed": lambda _: crash(),
-    "killed, and the key is forgotten": lambda _: crash(),
+BESIDE: dict[str, Callable[[Any], object]] = {
+    "killed": killed,
+    "killed, and the key is forgotten": killed,
     "delivered again": Shop.refund,
     "its row lost": Shop.lose_row,
     "refused, and its row lost": Shop.lose_row,
@@ -239,7 +240,7 @@ WAITS: dict[str, tuple[Happens, Cause | None]] = {
     "too little balance": (twice("create refund", answer(400, code="balance_insufficient")), None),
     "no list": (twice("refunds", answer(429)), None),
     "no right to list": (twice("refunds", answer(403)), Cause.STRIPE_ACCOUNT),
-    "another account": (lambda shop: setattr(shop.stripe, "account", 1), Cause.STRIPE_ACCOUNT),
+    "another account": (lambda shop: setattr(shop.stripe, "of_account", 1), Cause.STRIPE_ACCOUNT),
     "other parameters": (twice("create refund", answer(400, type="idempotency_error")), Cause.REQUEST_REFUSED),
     "another refund": (twice("create refund", of_another_refund), Cause.STRIPE_INCONCLUSIVE),
 }
@@ -255,7 +256,7 @@ def test_what_is_not_clear_is_delivered_again(shop: Shop, happens: Happens, caus
     shop.passes(1)
     shop.counted.clear()
     assert (shop.refund(), shop.alarms, shop.told) == (BackOff(), [cause or Cause.OVERDUE], [])
-    shop.stripe.account = 0
+    shop.stripe.of_account = 0
     assert (finish(shop), shop.refunded) == ((MADE, None, 400), [400])
 
 
@@ -360,7 +361,7 @@ def test_an_event_that_stripe_does_not_confirm_is_deferred_for_a_day(after: Shop
     otherwise the events after it would never be read."""
     other = "rfd_" + "c" * 32
     for account in (1, 0):
-        after.stripe.account = account
+        after.stripe.of_account = account
         with pytest.raises(OUTAGES):
             happens(after, refund_id=other)
     after.passes(DAY)

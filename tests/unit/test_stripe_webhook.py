@@ -156,14 +156,14 @@ def test_what_cannot_be_applied_is_deferred(endpoint: Endpoint, failing: str, co
     """503, and an alarm if the key is wrong: of no account, or of another one, to which the PaymentIntent is unknown.
     When it is sent again, it is applied. It was received: the scheduled run does not take its endpoint for silent."""
     event = endpoint.paid_at_the_bank() | {"created": T0 + 1}
-    endpoint.io.failing, endpoint.stripe.account = failing, int(failing == "another account")
+    endpoint.io.failing, endpoint.stripe.of_account = failing, int(failing == "another account")
     if failing in ("no answer", "a wrong key"):
         endpoint.stripe.failing["retrieve"] = NO_ANSWER if failing == "no answer" else WRONG_KEY
     status, problem = endpoint.post(body_of(event))
     assert (status, problem["type"]) == (503, "urn:onecharge:problem:try-again")
     assert endpoint.counted == (counted or endpoint.counted)
     assert "WebhookDeferred" in endpoint.counted
-    endpoint.io.failing, endpoint.stripe.account = "", 0
+    endpoint.io.failing, endpoint.stripe.of_account = "", 0
     endpoint.stripe.failing.clear()
     received = endpoint.received.read()
     assert not counted or (received and received.newest_event_at) == T0 + 1

@@ -36,8 +36,8 @@ from tests.shop.scripted_stripe import (
     meanwhile,
     of_another_order,
 )
+from tests.shop.sdk import client_of
 from tests.shop.shop import Shop
-from tests.shop.stripe import client_of
 
 KEYS = len(KEY_AGES_SECONDS)
 CREATES = [f"{SHOP}:{ORDER_ID}:0:{number}" for number in range(KEYS)]
@@ -164,13 +164,13 @@ def test_a_payment_intent_that_takes_no_cards_declines_nobody(shop: Shop) -> Non
 
     A cancellation passes it over, too: a late duplicate, after the row is lost, finds what was canceled.
     """
-    shop.stripe.engine.behavior.takes_cards = False
+    shop.stripe.behavior.takes_cards = False
     for number in (1, 2):
         assert shop.deliver() == BackOff()
         assert (shop.outcome, shop.alarms[number - 1 :]) == (("PENDING", None), [Cause.STRIPE_ACCOUNT])
         assert shop.stripe.sent("create")[-number:] == CREATES[:number]
         shop.passes(KEY_AGES_SECONDS[number])
-    shop.stripe.engine.behavior.takes_cards = True
+    shop.stripe.behavior.takes_cards = True
     assert shop.cancel() == Done()
     shop.lose_row()
     assert shop.deliver() == Done()

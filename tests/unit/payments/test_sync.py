@@ -18,8 +18,8 @@ from onecharge.runtime.alarms import Cause
 from onecharge.runtime.secrets import SecretUnavailable
 from tests.shop.builders import ORDER_ID, T0
 from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, afterwards, meanwhile
+from tests.shop.sdk import sdk_error
 from tests.shop.shop import Shop, order_id
-from tests.shop.stripe import sdk_error
 
 
 def happens(shop: Shop, sent: dict[str, Any]) -> list[str]:
@@ -100,7 +100,7 @@ def test_a_payment_intent_that_our_account_lacks_defers_the_event(shop: Shop, *,
     sandbox whose test data was deleted: nothing is written, and nothing sent again."""
     shop.deliver()
     refunded = shop.stripe.refund_by_hand("pi_0", 1)
-    shop.stripe.account = 1
+    shop.stripe.of_account = 1
     if is_lost:
         shop.lose_row()
         happens(shop, refunded)
@@ -109,7 +109,7 @@ def test_a_payment_intent_that_our_account_lacks_defers_the_event(shop: Shop, *,
     with pytest.raises(Deferred) as deferred:
         happens(shop, refunded)
     assert cause_of(deferred.value) is Cause.STRIPE_ACCOUNT
-    shop.stripe.account = 0
+    shop.stripe.of_account = 0
     happens(shop, refunded)
     assert shop.payment().amount_refunded_minor == 1
 
