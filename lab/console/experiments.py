@@ -119,7 +119,7 @@ EXPERIMENTS = (
         ("webhook", "dlq"),
         "webhooks that change nothing: an event is a hint, after which row and PaymentIntent are compared. A message "
         "that is redriven from the DLQ is one more duplicate, and is ignored.",
-        "Stripe's later word: webhooks and the reconciler write on the row's revision.",
+        "Later changes at Stripe: webhooks and the reconciler write only if the row's revision is unchanged.",
         "Powertools' record expires after an hour by default: a message that is redriven later charges again.",
     ),
     Experiment(

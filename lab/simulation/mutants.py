@@ -194,7 +194,7 @@ def _as_agreed(row: Payment, found: Any, *, shop: str, of: str | None = None) ->
     return decide_release(row, [replace(each, **agreed, **money) for each in found], shop=shop, of=of)
 
 
-# ---------------------------------------------------------------- Stripe's later word
+# ---------------------------------------------------------------- later changes at Stripe
 
 
 def _differing(is_ignored: Callable[[Payment | None, Difference], object]) -> Mutate:

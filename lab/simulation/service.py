@@ -48,7 +48,7 @@ IN_WORK, PAID, DECLINED, CANCELED, WAITS = (
 )
 MAY_BECOME: Mapping[State, set[State]] = {
     IN_WORK: {IN_WORK, PAID, DECLINED, CANCELED, WAITS},
-    # A later attempt or a cancellation claims it, or Stripe's later word wins.
+    # A later attempt or a cancellation claims it, or a later change at Stripe wins.
     DECLINED: {DECLINED, IN_WORK, PAID, CANCELED},
     WAITS: {WAITS, IN_WORK, PAID, DECLINED, CANCELED},
     PAID: {PAID},

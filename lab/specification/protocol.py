@@ -187,7 +187,7 @@ POINTS: dict[str, Callable[[State, int, Worker, Rules], Iterator[Step]]] = {
 
 
 def sync(s: State) -> Iterator[Step]:
-    """Stripe's later word, on the row's revision: a success wins, and a lost row is written again."""
+    """Later changes at Stripe, if the row is unchanged: a success wins, and a lost row is written again."""
     row = s.row or Row(state="lost")
     for index, intent in enumerate(s.intents):
         is_own, waits = row.intent == index, row.state in ("DECLINED", "REQUIRES_ACTION")

@@ -297,7 +297,7 @@ def test_a_refund_that_stripe_holds_is_made(shop: Shop) -> None:
     assert ({told[0] for told in shop.told}, shop.alarms) == ({MADE}, [Cause.BALANCE_TOO_LOW])
 
 
-# ---------------------------------------------------------------- Stripe's later word: an event is a hint
+# ---------------------------------------------------------------- later changes at Stripe: an event is a hint
 
 RETURNED = (REFUSED, "lost_or_stolen_card", 0)
 

@@ -3,8 +3,8 @@
     create ──► store the id ──► confirm ──► finalize          a fresh order: nothing else
        └── a replay ──► retrieve the PaymentIntent: its status decides
 
-Only this module confirms, which is the one request that charges. charge_rules.py decides the next step, as a pure
-function; deliveries.py finalizes the row as `charge` says, or releases its lease.
+Only this module sends confirms, the one request that charges. charge_rules.py decides the next step, as a pure
+function; deliveries.py writes the final state that `charge` returns, or releases the lease.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ STEPS_MAX = 3
 
 
 def charge(row: Payment, tools: Tools) -> Finalize:
-    """Charge a claimed row once; returns what to finalize it as.
+    """Charge a claimed row once; returns the final state to write.
 
     Raises:
         Deferred: nothing more can be done now. The next delivery continues from here.
@@ -44,7 +44,7 @@ def charge(row: Payment, tools: Tools) -> Finalize:
         created = create(row, tools)
         if isinstance(created, Finalize):
             return created
-        # Stored before any money can move: every other worker finds this PaymentIntent, and confirms it only.
+        # Stored before any money can move: every other worker finds this PaymentIntent and confirms no other.
         intent, row = created, tools.payments.store_id(row, created.payment_intent_id)
         tools.log("PaymentIntent stored", **row.log_fields)
     is_answered = False
@@ -62,10 +62,9 @@ def charge(row: Payment, tools: Tools) -> Finalize:
 
 
 def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
-    """Create the order's PaymentIntent; no money moves. Finalize: Stripe refuses the amount or the currency.
+    """Create the order's PaymentIntent; no money moves. Returns Finalize if Stripe refuses its amount or currency.
 
-    Every worker begins with the window's first key. If that key replays a failure, every worker moves to the same next
-    one.
+    Every worker begins with the window's first key. If that key replays a failure, they all move to the same next one.
     """
     age_seconds = window_age_seconds(row, tools.now())
     if is_held(row, tools.now()):
@@ -77,8 +76,8 @@ def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
         response = tools.stripe.create(row, number)
         failure = response.failure
         if response.intent and not response.intent.takes_cards:
-            # A confirm would decline every card. A cancellation also skips this PaymentIntent, so that all workers find
-            # the same one to cancel.
+            # Confirming it would decline every card. Workers that cancel skip it, too, so that they all find the same
+            # PaymentIntent to cancel.
             message = "payment_method_types has no card: is card_payments active?"
             failure = Failure(ResponseKind.ACCOUNT, message=message)
         if failure is None:
@@ -95,12 +94,12 @@ def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
 
 
 _ANSWERS_OF_A_CONFIRM = (ResponseKind.DECLINED, ResponseKind.UNEXPECTED_STATE, ResponseKind.AMOUNT_REFUSED)
-"""Failures that decide an attempt: Stripe has executed its confirm, or never will. An amount that is too large for one
-card's network may be taken by another card."""
+"""Failures that settle an attempt: Stripe has executed its confirm, or never will. If the amount is too large for this
+card's network, another card may still work."""
 
 
 def confirm(row: Payment, tools: Tools) -> StripeIntent:
-    """Confirm the row's PaymentIntent under the attempt's one key; returns it as it is once Stripe has answered."""
+    """Confirm the row's PaymentIntent under the attempt's one key; returns it as of Stripe's answer."""
     tools.wait_for_token(tools.rate.confirms.take)
     response = tools.stripe.confirm(row)
     failure = response.failure

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 FINAL = (PaymentState.SUCCEEDED, PaymentState.CANCELED)
-"""No attempt follows. The other states are UNPAID: the payment can still be charged, and still be canceled."""
+"""No attempt follows these. In the UNPAID states, the payment can still be charged or canceled."""
 
 UNPAID = (PaymentState.PENDING, PaymentState.DECLINED, PaymentState.REQUIRES_ACTION)
 
 OTHER_PARAMETERS = "Stripe knows the key with other parameters"
-"""A PaymentIntent may exist that no key leads to: of the order as it was before it was lost, say."""
+"""A PaymentIntent may exist that no key returns, such as one created before the order was lost and placed again."""
 KEYS_USED_UP = "every key of the window replays a failure"
 
 
@@ -56,7 +56,7 @@ class Dispute(NamedTuple):
 
     @property
     def needs_response(self) -> bool:
-        """Whether Stripe waits for evidence: of a dispute, of an inquiry before one, or of an appeal."""
+        """Whether Stripe is waiting for our evidence in a dispute, an inquiry or an appeal."""
         return self.status.endswith("needs_response")
 
     @property
@@ -66,7 +66,7 @@ class Dispute(NamedTuple):
 
     @staticmethod
     def that_counts(newest_first: "Iterable[Dispute]") -> "Dispute | None":
-        """Of a payment's disputes the newest, rather one that takes or took money."""
+        """The newest of a payment's disputes, preferring those that take or took money."""
         return min(newest_first, key=lambda each: each.took_nothing, default=None)
 
 
@@ -98,7 +98,7 @@ class Payment:
     dispute_id: str | None = None
     dispute_status: str | None = None
     refunds_sent: Mapping[str, Sent] = field(default_factory=dict)
-    """What is known of the requests for each refund, by its id."""
+    """The requests sent for each refund, and any refusal, by refund id."""
     correlation_id: str = ""
 
     def create_key(self, shop: str, number: int) -> str:
@@ -121,7 +121,7 @@ class Payment:
 
     @property
     def shown(self) -> dict[str, Any]:
-        """The row in a log line: what decides about claims and writes."""
+        """The attributes that decide claims and writes, for log lines."""
         names = (
             *("state", "attempt", "revision", "lease_owner", "lease_expires_at", "finalized_at"),
             *("payment_intent_id", "released_at", "cancel_requested_at"),

@@ -22,20 +22,20 @@ allow each of two clocks to be an hour off: the one that stamped the order, and 
 """
 
 KEY_AGES_SECONDS = (0, 30, 600, 3600, 6 * 3600)
-"""The keys of one window, each from this age of the window on. A key that replays a failure is followed by the next.
+"""The window's age from which each of its keys may be used. When a key replays a failure, the next one is tried.
 
-So an outage of minutes, in which Stripe stores a 500 under each key, does not use up those of a fresh order.
+So a few minutes' outage, in which Stripe stores a 500 under each key, does not use up a fresh order's keys.
 """
 
 OPEN = ("requires_payment_method", "requires_confirmation", "requires_action")
-"""The statuses of a PaymentIntent that can still be confirmed, and be canceled."""
+"""The statuses in which a PaymentIntent can still be confirmed or canceled."""
 
 EXPIRED, NOT_CHARGEABLE = "expired", "not_chargeable"
 """Reasons of CANCELED: 3-D Secure was not finished in time; Stripe refuses the amount or the currency."""
 
 
 def window_age_seconds(row: Payment, now: float) -> float:
-    """The age of the row's window: that of its release, if it was released, else that of the order."""
+    """Seconds since the row's window began: when the order was released, or else when it was placed."""
     return now - (row.request.placed_at if row.released_at is None else row.released_at)
 
 
@@ -45,7 +45,7 @@ def may_create(row: Payment, now: float) -> bool:
 
 
 def is_held(row: Payment, now: float) -> bool:
-    """Whether only an operator's release lets the order's PaymentIntent be created."""
+    """Whether the order's PaymentIntent can be created only after an operator's release."""
     may_not = row.held_because is not None or not may_create(row, now)
     return row.state is PaymentState.PENDING and row.payment_intent_id is None and may_not
 
@@ -80,7 +80,7 @@ class StripeIntent:
     """False: card payments are not active for the account, and Stripe has filtered them out silently."""
     cancellation_reason: str | None = None
     error_code: str | None = None
-    """Stripe's decline code, or its error code: of the last error, or of the latest charge if an update cleared it."""
+    """The decline or error code of the last error, or of the latest charge if an update cleared that error."""
     charged_at: int | None = None
     """When its latest charge was made, if it is expanded; epoch seconds."""
     amount_refunded_minor: int = 0
@@ -98,11 +98,11 @@ class StripeIntent:
         return is_returned(self.amount_minor, self.amount_refunded_minor, self.dispute and self.dispute.status)
 
     def pays(self, request: FrozenRequest) -> bool:
-        """Whether it takes exactly the order's money."""
+        """Whether its amount and currency are exactly the order's."""
         return (self.amount_minor, self.currency) == (request.amount_minor, request.currency)
 
     def is_of(self, shop: str, request: FrozenRequest) -> bool:
-        """Whether shop, order, customer and money agree exactly. What agrees in part was edited by a person."""
+        """Whether shop, order, customer, amount and currency all match. A partial match was edited by a person."""
         named = (self.shop, self.order_id, self.customer_id)
         return named == (shop, request.order_id, request.customer_id) and self.pays(request)
 
@@ -132,10 +132,10 @@ type Step = Finalize | Confirm | Cancel | Deferred
 
 
 def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
-    """What to do next with a claimed row, by the status of its PaymentIntent. Deferred: the lease is released.
+    """The next step for a claimed row, by its PaymentIntent's status. Deferred means that the lease is released.
 
     Args:
-        is_answered: whether Stripe has answered this attempt's confirm. An open PaymentIntent is then declined.
+        is_answered: whether Stripe has answered this attempt's confirm. If so, a PaymentIntent still open was declined.
     """
     if intent.status == "canceled":
         # Whoever canceled it, and whatever its amount is: it can never be charged.
@@ -158,7 +158,7 @@ def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
 
 
 def reason_of_cancellation(intent: StripeIntent) -> str | None:
-    """Why an order is CANCELED, as its customer reads it: None if a person asked for it."""
+    """Why the order was canceled, as shown to the customer; None if a person asked for it."""
     return EXPIRED if intent.cancellation_reason == "abandoned" else None
 
 

@@ -23,14 +23,14 @@ from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage, RetryAfter
 
 REEMIT_AFTER_SECONDS = 15 * 60
-"""Nearly all duplicates come sooner, and cost only the refused claim. One that comes this late may be the order
-service asking again, for an order that still waits: the outcome's own stream record may be lost."""
+"""Nearly all duplicates arrive sooner, and cost only the refused claim. One this late may be the order service asking
+again for an order that still waits, because the outcome's stream record was lost."""
 
 type OrderEvent = OrderPlacedEvent | CancelRequestedEvent
 
 
 def handle(event: OrderEvent, tools: Tools) -> Disposition:
-    """Handle one delivery: however many an order has, together they charge it once. Raises PoisonMessage."""
+    """Handle one delivery; no matter how many deliveries an order has, it is charged once. Raises PoisonMessage."""
     if int(event.data.placed_at.timestamp()) > tools.now() + FUTURE_MAX_SECONDS:
         # Its age decides whether a PaymentIntent may be created: a time in the future would keep the window open.
         raise PoisonMessage("data.placed_at: in the future")
@@ -80,7 +80,7 @@ def _refused(event: OrderEvent, row: Payment | None, tools: Tools) -> Dispositio
 
 def charge_and_finalize(row: Payment, tools: Tools) -> Disposition:
     """Charge a claimed row, and store the outcome; if nothing can be done now, give up the lease."""
-    # A worker that is killed writes no other line: this one says until when the row waits for it.
+    # A killed worker may log nothing else: this line shows when its lease expires.
     tools.log("payment claimed", **row.log_fields, row=row.shown)
     try:
         final = charge(row, tools)
@@ -123,8 +123,8 @@ def reemit_if_late(row: Payment, tools: Tools) -> None:
 
 
 def _report_difference(event: OrderEvent, row: Payment, tools: Tools) -> None:
-    """Raise an alarm if the message has other data than the row has frozen."""
-    # An order that was lost has another time when it is placed again, or when its row is written again.
+    """Raise an alarm if the message's data differs from what the row has frozen."""
+    # placed_at differs if the order was lost and placed again, or if its row was lost and recreated.
     asked = replace(FrozenRequest.of(event.data), placed_at=row.request.placed_at)
     # "": a recovered row has no payment method.
     methods = ("", event.data.payment_method) if row.attempt == event.data.attempt else (row.payment_method,)

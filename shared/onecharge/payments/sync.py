@@ -1,4 +1,4 @@
-"""Stripe's later word: the row says what Stripe says now.
+"""Applies later changes at Stripe to the row.
 
     an event (webhook, reconcile) or a row (reconcile) ─► read the row ─► retrieve the PaymentIntent ─► find_difference
          ▲                                                                                                    │

@@ -71,7 +71,7 @@ class Tools:
         return self._with_dispute(replace(intent, is_disputed=intent.is_disputed or is_disputed))
 
     def cancel(self, intent: StripeIntent, reason: str = "requested_by_customer") -> StripeIntent:
-        """Cancel the PaymentIntent; returns it as it is then, which may be `succeeded`. Raises Deferred."""
+        """Cancel the PaymentIntent; returns its state afterwards, which may be `succeeded`. Raises Deferred."""
         self.require_time()
         return self._with_dispute(self.stripe.cancel(intent.payment_intent_id, reason).shown())
 
