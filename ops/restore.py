@@ -234,8 +234,8 @@ class Mending:
         if row.state is not PaymentState.PENDING and row.revision != seen:
             # Above what the order has seen, also if another clock was ahead of this one.
             at = max(tools.now(), seen + 1)
-            is_done = self.is_dry_run or tools.payments.write_if_unchanged(row, {"last_emitted_at": at}, now=at)
-            found.append("its payment is emitted again" if is_done else CHANGED)
+            written = self.is_dry_run or tools.payments.write_if_unchanged(row, {"last_emitted_at": at}, now=at)
+            found.append("its payment is emitted again" if written else CHANGED)
         if row.state is PaymentState.SUCCEEDED:
             try:
                 order, refunds = StoredOrder.from_item(item), self.refunds.of_order(order_id)

@@ -42,7 +42,7 @@ class WebhookRoute:
     secret: Secret
     """The endpoint's signing secret, `whsec_…`."""
     apply: Callable[[StripeEvent], None]
-    """Makes our rows say what Stripe says after an event. Raises sync.OUTAGES."""
+    """SyncParts.apply: payments/sync.py, then refund.py for a refund. Raises sync.OUTAGES."""
     is_live: Callable[[], bool]
     """Whether our API key is one of live mode. Raises SecretUnavailable."""
     newest: NewestReceived
@@ -55,7 +55,7 @@ class WebhookRoute:
 
         @app.post("/stripe/events")
         def receive() -> JsonResponse:
-            self._apply(self._verified(app.current_event))
+            self._accept(self._verified(app.current_event))
             return Response(HTTPStatus.OK.value, content_types.APPLICATION_JSON, {"received": True})
 
         @app.exception_handler(NotFromStripe)  # type: ignore[untyped-decorator]  # Powertools' has no types.
@@ -100,7 +100,7 @@ class WebhookRoute:
             raise Deferred("no signing secret is stored", alarm=Cause.STRIPE_ACCOUNT)
         return found
 
-    def _apply(self, event: Any) -> None:
+    def _accept(self, event: Any) -> None:
         """Apply an event that concerns us. Raises sync.OUTAGES."""
         parsed = parse_event(event)
         if parsed is None:

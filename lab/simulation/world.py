@@ -72,6 +72,8 @@ _ANOTHER_CARD_SECONDS = (0, 60, HOUR, 23 * HOUR)
 """How long a customer takes to try another card."""
 _LATE_SECONDS = 2 * DAY + HOUR
 """By then Stripe has executed each request that it has answered with a 500 and executes at all."""
+_RECONCILED_SECONDS = 14 * DAY
+"""The reconciler reads events of 29 days, and runs every few minutes: a schedule that leaps has it run this often."""
 _CLOCKS_SECONDS = 80 * 60
 """How far two workers' clocks differ at most."""
 _UNSTORED = ("drop before", "drop after", "time-out", "503", "429", "429 lock_timeout", "401", "502", "424")
@@ -439,7 +441,8 @@ class World(Io):
 
     def _repair(self) -> None:
         """Nothing goes wrong any more, and persons undo their edits."""
-        self.stripe.of_account, self.stripe.behavior.takes_cards = 0, True
+        self._store_the_right_key()
+        self.stripe.behavior.takes_cards = True
         for intent in self.stripe.intents:
             if intent.id in self.edited:
                 self.stripe.edit_by_hand(intent, **self.edited[intent.id])
@@ -454,6 +457,9 @@ class World(Io):
                 is_known = self.row(order_of(charge)) or charge.id in self.edited or order_of(charge) not in ours
                 if not is_known and self.stripe.is_ours(charge.id):
                     raise Violation(f"{charge.id} has succeeded, and its row stays lost", self.timeline)
+
+    def _store_the_right_key(self) -> None:
+        self.stripe.of_account = max((self._account_of(payment_of(row)) for row in self.rows.values()), default=0)
 
     def _settle(self) -> None:
         """The order service asks again, and the reconciler and the operator come: as they do all the time."""
@@ -520,7 +526,8 @@ class World(Io):
             self.steps += 1
             if self.steps > _FAULTY_STEPS_MAX:
                 # Nothing goes wrong permanently.
-                self.faults_on, self.stripe.of_account = False, 0
+                self.faults_on = False
+                self._store_the_right_key()
             if self.steps > self.STEPS_MAX:
                 raise Violation("the schedule does not come to an end", self.timeline)
             self.step()
@@ -545,7 +552,8 @@ class World(Io):
         self.pass_time(seconds)
         if self.faults_on and seconds >= HOUR:
             self._may_lose_a_row()
-        if self.scenario.reconciles and self.time >= self.reconciled_at + RECONCILE_EVERY_SECONDS:
+        every_seconds = RECONCILE_EVERY_SECONDS if self.scenario.reconciles else _RECONCILED_SECONDS
+        if self.time >= self.reconciled_at + every_seconds:
             self.reconcile()
 
     def _receive(self, message: Message) -> None:
@@ -622,7 +630,8 @@ class World(Io):
         if self._stripe_sends(0.5):
             self.run_until_idle()
         self.pass_time(self.one_of(self.scenario.waits_seconds))
-        if self.scenario.reconciles or self.choices.happens(0.3):
+        is_due = self.time >= self.reconciled_at + _RECONCILED_SECONDS
+        if self.scenario.reconciles or self.choices.happens(0.3) or is_due:
             self.reconcile()
             self.run_until_idle()
         if any(map(self._is_held, self.rows.values())) and self.choices.happens(0.7):
@@ -811,6 +820,8 @@ class World(Io):
             what = command.release(row, seen)
         except Blocked as blocked:
             what = f"blocked: {blocked}"
+            # Its own write may have changed the row, and the answer was lost: the order service asks again.
+            self.ask_again(row.request.order_id)
         [told, *_] = re.split(r"pi_| until | at 20", what.partition(": ")[2])
         self.met(f"release: {told.strip() or 'of several'}")
         return what
@@ -877,7 +888,7 @@ class World(Io):
                 raise Violation(f"{order_id} is lost: no message is left of it", self.timeline)
             is_old = self.time - self.placed_at >= CREATE_SECONDS - _CLOCKS_SECONDS
             is_known = not alarms.isdisjoint({Cause.STRIPE_INCONCLUSIVE, Cause.REQUEST_REFUSED})
-            is_held = row.payment_intent_id is None and (is_old or is_known)
+            is_held = (row.payment_intent_id is None and (is_old or is_known)) or self._is_elsewhere(order_id)
             if row.state is IN_WORK and not is_held:
                 raise Violation(f"{order_id} is left {IN_WORK}: no message is left of it", self.timeline)
 
@@ -909,6 +920,16 @@ class World(Io):
         may_differ = self._may_differ(order_id) or "edit" in self.scenario.persons or takes_no_cards
         has_alarm = not causes.isdisjoint({Cause.MONEY_DIFFERS, Cause.ROW_LOST, Cause.HELD})
         return may_differ and self._is_unfinished(order_id) and has_alarm
+
+    def _is_elsewhere(self, order_id: str) -> bool:
+        """Whether another account's API key made its PaymentIntent, and an alarm has said so."""
+        row = self.row(order_id)
+        is_known = Cause.STRIPE_ACCOUNT in self.alarms.get(order_id, ())
+        return is_known and row is not None and self._account_of(row) == 1
+
+    def _account_of(self, row: Payment) -> int:
+        """The account whose API key a person stores, if the row's PaymentIntent is not found."""
+        return int(row.payment_intent_id is not None and not self.stripe.is_ours(row.payment_intent_id))
 
     def _check_the_end_of(self, order_id: str, last: OrderPlacedEvent) -> None:
         state, charges, row = self.states.get(order_id), self._charges_of(order_id), self.row(order_id)

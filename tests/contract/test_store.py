@@ -14,7 +14,7 @@ import pytest
 from onecharge.contract.states import PaymentState
 from onecharge.payments import charge_rows
 from onecharge.payments.charge_rows import (
-    FINAL,
+    TERMINAL,
     Dispute,
     Payment,
     PaymentStore,
@@ -84,7 +84,7 @@ class Rows:
         """Whether the write is refused, and has changed nothing."""
         before = list(self.client.tables.get(PAYMENTS, {}).values())
         try:
-            is_written = write() is not False
+            is_written = write() is not None
         except WriteRefused:
             is_written = False
         assert is_written or list(self.client.tables.get(PAYMENTS, {}).values()) == before
@@ -110,8 +110,8 @@ def test_every_claim_of_every_row(rows: Rows, state: PaymentState) -> None:
         is_next = state is DECLINED and attempt > ATTEMPT
         is_free = state is PENDING and attempt >= ATTEMPT and at == LATER
         assert (claimed is not None) == (is_next or is_free), (attempt, at)
-        assert has_ended(before, attempt) == (state in FINAL or (state is not PENDING and attempt <= ATTEMPT))
-        assert has_ended(before, None) == (state in FINAL)
+        assert has_ended(before, attempt) == (state in TERMINAL or (state is not PENDING and attempt <= ATTEMPT))
+        assert has_ended(before, None) == (state in TERMINAL)
         if not claimed:
             continue
         row = rows.read()
@@ -152,7 +152,7 @@ def test_only_its_lease_owner_writes_a_row(rows: Rows, change: str) -> None:
     is_ours = change in ("its own", "has an id", "canceling")
     writes: dict[str, Callable[[Payment], object]] = {
         "id": lambda row: rows.store.store_id(row, "pi_x"),
-        "release": lambda row: rows.store.release(row, stripe_request_id="req_1"),
+        "release": lambda row: rows.store.give_back(row, stripe_request_id="req_1"),
     }
     for state in {*PaymentState} - {PENDING}:
         writes[state] = lambda row, state=state: rows.store.finalize(
@@ -165,7 +165,7 @@ def test_only_its_lease_owner_writes_a_row(rows: Rows, change: str) -> None:
         else:
             rows.put(**{"state": PENDING, **CHANGES[change]})
         allowed = is_ours and (change != "has an id" or name != "id")
-        allowed &= change != "canceling" or name in ("id", "release", *FINAL)
+        allowed &= change != "canceling" or name in ("id", "release", *TERMINAL)
         assert rows.refuses(lambda: write(read)) is not allowed, name  # noqa: B023
         if not allowed:
             continue
@@ -194,7 +194,7 @@ def test_every_cancellation_of_every_row(rows: Rows, state: PaymentState) -> Non
     for attempt, at, before in product((1, 2, 3), (LATER - 1, LATER), (None, T0)):
         rows.put(state, cancel_requested_at=before, expires_at=T0)
         claimed = rows.claim(attempt, at=at, to_cancel=True, **OTHERS)
-        assert (claimed is not None) == (state not in FINAL and at == LATER)
+        assert (claimed is not None) == (state not in TERMINAL and at == LATER)
         if claimed:
             assert (claimed.state, claimed.attempt, claimed.request) == (PENDING, ATTEMPT, REQUEST)
             assert (claimed.cancel_requested_at, claimed.lease_owner) == (before or LATER, "owner")

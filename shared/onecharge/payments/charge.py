@@ -1,10 +1,11 @@
-"""The charge, on one page: from a claimed row to its final state, by the rules of docs/protocol.md.
+"""The charge, on one page: from a claimed row to its outcome, by the rules of docs/protocol.md.
 
     create ──► store the id ──► confirm ──► finalize          a fresh order: nothing else
        └── a replay ──► retrieve the PaymentIntent: its status decides
 
 Only this module sends confirms, the one request that charges. charge_rules.py decides the next step, as a pure
-function; deliveries.py writes the final state that `charge` returns, or releases the lease.
+function; deliveries.py writes the outcome that `charge` returns, or gives the lease back. `tools.stripe` sends the
+requests (payment_intents.py); `tools.payments` is the table (charge_rows.py).
 """
 
 from dataclasses import replace
@@ -32,7 +33,7 @@ STEPS_MAX = 3
 
 
 def charge(row: Payment, tools: Tools) -> Finalize:
-    """Charge a claimed row once; returns the final state to write.
+    """Charge a claimed row once; returns the outcome to write.
 
     Raises:
         Deferred: nothing more can be done now. The next delivery continues from here.
@@ -88,6 +89,7 @@ def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
             return Finalize(PaymentState.CANCELED, reason=NOT_CHARGEABLE)
         if failure.kind is ResponseKind.OTHER_PARAMETERS:
             raise Held(OTHER_PARAMETERS, alarm=Cause.REQUEST_REFUSED, kept={"held_because": OTHER_PARAMETERS})
+        # Only a replay shows that this key is used up.
         if not response.is_replay:
             raise failure.deferred
     raise Held(KEYS_USED_UP, alarm=Cause.STRIPE_INCONCLUSIVE, kept={"held_because": KEYS_USED_UP})

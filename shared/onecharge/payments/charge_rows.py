@@ -1,7 +1,7 @@
 """The Payments table: its rows, one for each order, and their writes. Each method makes one request, each write has a
 condition.
 
-          claim                                  finalize, or release
+          claim                                finalize, or give back
 PENDING ────┤════════════ lease ═════════════════├──► SUCCEEDED │ DECLINED │ REQUIRES_ACTION │ CANCELED
             └ crashed worker: the lease expires, and the next delivery claims the row as another owner
 """
@@ -21,7 +21,7 @@ from onecharge.runtime.dynamodb import expression_values, from_item, object_of, 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-FINAL = (PaymentState.SUCCEEDED, PaymentState.CANCELED)
+TERMINAL = (PaymentState.SUCCEEDED, PaymentState.CANCELED)
 """No attempt follows these. In the UNPAID states, the payment can still be charged or canceled."""
 
 UNPAID = (PaymentState.PENDING, PaymentState.DECLINED, PaymentState.REQUIRES_ACTION)
@@ -93,7 +93,7 @@ class Payment:
     held_alarmed_at: int | None = None
     """When reconcile last raised the alarm that an operator has to release the order."""
     reason: str | None = None
-    """Finalize.reason of the last final state."""
+    """Finalize.reason of the last outcome."""
     amount_refunded_minor: int = 0
     dispute_id: str | None = None
     dispute_status: str | None = None
@@ -207,26 +207,28 @@ class PaymentStore:
         return self._write_as_owner(row, changes, " AND attribute_not_exists(payment_intent_id)")
 
     def finalize(self, row: Payment, changes: Mapping[str, Any], *, now: int) -> Payment:
-        """Write the attempt's final state, and release the lease.
+        """Write the attempt's outcome, and give the lease back.
 
-        Raises WriteRefused: the lease is lost; or a cancellation was requested, and this state is not final. Then the
-        worker keeps the lease until it ends by itself: the next claim finds the request, and cancels.
+        Raises WriteRefused: the lease is lost; or a cancellation was requested, and this state is not terminal. Then
+        the lease stays until it expires: the next claim finds the request, and cancels.
         """
-        condition = "" if changes["state"] in FINAL else " AND attribute_not_exists(cancel_requested_at)"
+        condition = "" if changes["state"] in TERMINAL else " AND attribute_not_exists(cancel_requested_at)"
         return self._write_as_owner(row, changes, condition, now=now)
 
-    def release(self, row: Payment, **kept: str | int) -> Payment:
-        """End the lease early, so that the next delivery need not wait for it. Raises WriteRefused."""
+    def give_back(self, row: Payment, **kept: str | int) -> Payment:
+        """Give the lease back early, so that the next delivery need not wait for it. Raises WriteRefused."""
         return self._write_as_owner(row, {"lease_expires_at": 0, "lease_owner": None, **kept})
 
-    def write_if_unchanged(self, row: Payment, changes: Mapping[str, Any], *, now: int) -> bool:
-        """Write these attributes (None removes one), whoever has the lease; False if the row has changed since."""
+    def write_if_unchanged(self, row: Payment, changes: Mapping[str, Any], *, now: int) -> Payment | None:
+        """Write these attributes (None removes one), whoever has the lease; returns the row after it.
+
+        None if the row has changed since it was read.
+        """
         try:
             revisions: dict[str, Any] = {"read": row.revision, "next": next_revision(row, now)}
-            self._write(row.request.order_id, changes, "revision = :read", ":next", **revisions)
+            return self._write(row.request.order_id, changes, "revision = :read", ":next", **revisions)
         except WriteRefused:
-            return False
-        return True
+            return None
 
     def insert(self, order_id: str, changes: Mapping[str, Any], *, now: int) -> Payment:
         """Write a row that was lost. Raises WriteRefused: there is a row by now."""

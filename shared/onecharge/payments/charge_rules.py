@@ -1,7 +1,7 @@
 """The charge protocol's decisions, pure: no clock, no environment, no I/O. docs/protocol.md gives each rule's reason.
 
 claim ─► create ─► store the id ─► decide by the status ─┬─► confirm ─► finalize
-           └ held: not within the window                 └─► cancel, finalize, or release
+           └ held: not within the window                 └─► cancel, finalize, or give back
 """
 
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing import Any
 
 from onecharge.contract.money import is_returned
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import FINAL, Dispute, FrozenRequest, Payment
+from onecharge.payments.charge_rows import TERMINAL, Dispute, FrozenRequest, Payment
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -53,7 +53,7 @@ def is_held(row: Payment, now: float) -> bool:
 def has_ended(row: Payment, attempt: int | None) -> bool:
     """Whether a message of this attempt, or of a cancellation (None), finds nothing left to do."""
     is_past = attempt is not None and attempt <= row.attempt and row.state is not PaymentState.PENDING
-    return row.state in FINAL or is_past
+    return row.state in TERMINAL or is_past
 
 
 class Held(Deferred):
@@ -109,7 +109,7 @@ class StripeIntent:
 
 @dataclass(frozen=True)
 class Finalize:
-    """Write the attempt's final state; REQUIRES_ACTION waits for the customer."""
+    """Write the attempt's outcome; REQUIRES_ACTION waits for the customer."""
 
     state: PaymentState
     intent: StripeIntent | None = None
@@ -132,7 +132,7 @@ type Step = Finalize | Confirm | Cancel | Deferred
 
 
 def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
-    """The next step for a claimed row, by its PaymentIntent's status. Deferred means that the lease is released.
+    """The next step for a claimed row, by its PaymentIntent's status. Deferred means that the lease is given back.
 
     Args:
         is_answered: whether Stripe has answered this attempt's confirm. If so, a PaymentIntent still open was declined.
@@ -166,7 +166,7 @@ def reason_of_cancellation(intent: StripeIntent) -> str | None:
 
 
 def final_changes(final: Finalize, now: int) -> dict[str, Any]:
-    """What a final state writes. REQUIRES_ACTION stays in the index of unfinished rows, and does not expire."""
+    """What an outcome writes. REQUIRES_ACTION stays in the index of unfinished rows, and does not expire."""
     changes: dict[str, Any] = {
         "state": final.state,
         "finalized_at": now,

@@ -108,7 +108,7 @@ def charge_and_finalize(row: Payment, tools: Tools) -> Disposition:
 def _give_back(row: Payment, deferred: Deferred, message: str, tools: Tools) -> None:
     tools.count("Payment.UNKNOWN")
     try:
-        row = tools.payments.release(row, **deferred.kept)
+        row = tools.payments.give_back(row, **deferred.kept)
     except WriteRefused:
         message += "; another worker has the row"
     finally:  # The alarm is raised even if DynamoDB does not answer.

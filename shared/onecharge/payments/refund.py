@@ -119,7 +119,7 @@ def _answered(event: RefundRequestedEvent, sent_at: int, code: str | None, tools
 
 def _write_sent(row: Payment, refund_id: str, sent: Sent, tools: Tools) -> bool:
     given = {each: known._asdict() for each, known in {**row.refunds_sent, refund_id: sent}.items()}
-    return tools.payments.write_if_unchanged(row, {"refunds_sent": given}, now=tools.now())
+    return tools.payments.write_if_unchanged(row, {"refunds_sent": given}, now=tools.now()) is not None
 
 
 def tell(row: Payment, found: StripeRefund, tools: Tools, *, seen_at: int, correlation_id: str = "") -> None:

@@ -1,12 +1,12 @@
 """Applies later changes at Stripe to the row.
 
     an event (webhook, reconcile) or a row (reconcile) ─► read the row ─► retrieve the PaymentIntent ─► find_difference
-         ▲                                                                                                    │
-         └───────────── again, until nothing differs ◄── write, on the revision that was read ◄── alarm ◄─────┘
+                                                             ▲                                                  │
+                                       the row has changed ──┴── write, if the row is unchanged ◄── alarm ◄─────┘
 
 An event is a hint, and may come late, several times, out of order or never. If the row shows what it says, Stripe is
-not asked, but for a dispute or a refund, whose events do not name their order. Nothing is created or confirmed here. A
-row that names another PaymentIntent, or none, is left alone.
+not asked, except for a dispute or a refund, whose events do not name their order. Nothing is created or confirmed
+here. A row that names another PaymentIntent, or none, is left alone.
 """
 
 from contextlib import suppress
@@ -80,9 +80,9 @@ def _difference(row: Payment | None, intent: StripeIntent, tools: Tools) -> Diff
 
 
 def sync_row(order_id: str, payment_intent_id: str, tools: Tools, *, is_disputed: bool = False) -> Payment | None:
-    """Compare and write until nothing differs; returns the row. It is read first: what Stripe shows then is newer.
+    """Compare and write, again if the row has changed meanwhile; returns the row after it. Raises OUTAGES.
 
-    Raises OUTAGES.
+    The row is read first, so each write shows what Stripe says later than the write before it.
     """
     before: Payment | None = None
     for _ in range(TRIES):
@@ -100,34 +100,40 @@ def sync_row(order_id: str, payment_intent_id: str, tools: Tools, *, is_disputed
             order_id = intent.order_id
             continue
         found, before = _difference(row, intent, tools), row
-        if found is None or _apply(order_id, row, intent, found, tools):
+        if found is None:
             return row
+        if found.expires:
+            tools.cancel(intent, "abandoned")
+            continue
+        with suppress(WriteRefused):
+            return _correct(order_id, row, intent, found, tools)
     raise Deferred("the row kept changing")
 
 
-def _apply(order_id: str, row: Payment | None, intent: StripeIntent, found: Difference, tools: Tools) -> bool:
-    """Raise the alarm, then write; returns whether nothing is left to compare.
+def _correct(
+    order_id: str, row: Payment | None, intent: StripeIntent, found: Difference, tools: Tools
+) -> Payment | None:
+    """Raise the alarm, then write; returns the row after it. Raises WriteRefused if it has changed since it was read.
 
     Once the row says what Stripe says, another event of the same change raises no alarm: so it comes first.
     """
     now = tools.now()
-    if found.alarm and not found.changes and tools.payments.read(order_id) != row:
+    if found.alarm and not found.changes and (latest := tools.payments.read(order_id)) != row:
         # A worker may have stored the id, and charged, between the two reads: then all is well.
-        return False
+        raise WriteRefused(latest)
     if found.alarm:
         tools.alarm(found.alarm, found.says, row, intent, order_id=order_id)
     report_dispute(order_id, row, intent, tools)
-    if found.expires:
-        tools.cancel(intent, "abandoned")
-    elif not found.changes:
-        return True
-    elif row is None:
-        with suppress(WriteRefused):
-            tools.payments.insert(order_id, found.changes, now=now)
-    elif tools.payments.write_if_unchanged(row, found.changes, now=now):
-        count_end(row, found.changes.get("state"), tools)
-        tools.log(found.says, **{**row.log_fields, "payment_intent_id": intent.payment_intent_id})
-    return False
+    if not found.changes:
+        return row
+    if row is None:
+        return tools.payments.insert(order_id, found.changes, now=now)
+    written = tools.payments.write_if_unchanged(row, found.changes, now=now)
+    if written is None:
+        raise WriteRefused(None)
+    count_end(row, found.changes.get("state"), tools)
+    tools.log(found.says, **{**row.log_fields, "payment_intent_id": intent.payment_intent_id})
+    return written
 
 
 def report_dispute(order_id: str, row: Payment | None, intent: StripeIntent, tools: Tools) -> None:

@@ -19,7 +19,7 @@ FUTURE_MAX_SECONDS = 3600
 differ. A later time would let its PaymentIntent be created after Stripe has forgotten its keys."""
 
 RETENTION_SECONDS = 500 * 24 * 3600
-"""A row's time to live after its last final state. The order outlives it by 30 days. An unfinished row does not expire.
+"""A row's time to live after its last outcome. The order outlives it by 30 days. An unfinished row does not expire.
 """
 
 _START_SECONDS, _DYNAMODB_SECONDS, _PAUSE_SECONDS = 4, 3, 1

@@ -12,7 +12,7 @@ import pytest
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments import charge_rows
-from onecharge.payments.charge_rows import FINAL, Payment, PaymentStore, WriteRefused
+from onecharge.payments.charge_rows import TERMINAL, Payment, PaymentStore, WriteRefused
 from onecharge.payments.charge_rules import Finalize, final_changes, recovered
 from onecharge.payments.sync_rules import find_difference
 from onecharge.runtime.dynamodb import from_item, to_item
@@ -39,7 +39,7 @@ def writes(store: PaymentStore, row: Payment | None) -> Iterator[Callable[[], ob
     if row is None:
         yield partial(store.insert, ORDER_ID, recovered(intent(), T0), now=T0)
         return
-    yield partial(store.release, row)
+    yield partial(store.give_back, row)
     yield partial(store.store_id, row, "pi_1")
     yield partial(store.store_id, row, "pi_2")
     yield partial(store.write_if_unchanged, row, {"last_emitted_at": LATER}, now=LATER)
@@ -57,7 +57,7 @@ def check(before: Item | None, after: Item) -> None:
     """What holds of each row, and of each write."""
     state, is_canceling = PaymentState(after["state"]), "cancel_requested_at" in after
     waits = state in (PaymentState.PENDING, PaymentState.REQUIRES_ACTION)
-    assert not is_canceling or state in (PaymentState.PENDING, *FINAL)
+    assert not is_canceling or state in (PaymentState.PENDING, *TERMINAL)
     assert ("unfinished_shard" in after) == ("unfinished_claimed_at" in after) == waits
     assert ("expires_at" in after) is not waits
     assert ("lease_owner" in after) <= (state is PaymentState.PENDING)
@@ -66,7 +66,7 @@ def check(before: Item | None, after: Item) -> None:
     assert before["revision"] < after["revision"]
     assert before["attempt"] <= after["attempt"]
     assert {name: before[name] for name in KEPT if name in before}.items() <= after.items()
-    assert state == before["state"] or before["state"] not in FINAL
+    assert state == before["state"] or before["state"] not in TERMINAL
 
 
 def test_every_write_keeps_the_rows_rules(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,4 +105,4 @@ def test_every_write_keeps_the_rows_rules(monkeypatch: pytest.MonkeyPatch) -> No
                 states.add((after["state"], "cancel_requested_at" in after))
                 rest.append(after)
     assert {state for state, is_canceling in states if not is_canceling} == {*PaymentState}
-    assert {state for state, is_canceling in states if is_canceling} == {PaymentState.PENDING, *FINAL}
+    assert {state for state, is_canceling in states if is_canceling} == {PaymentState.PENDING, *TERMINAL}
