@@ -124,7 +124,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         10,
-        "A surprise",
+        "Random faults",
         ("surprise",),
         "the figures at the top of the list: charges equal the orders that are PAID, charged twice stays 0, lost stays "
         "0. `make simulate` tries some ten thousand such sequences in two minutes, with the same code; if you find one "

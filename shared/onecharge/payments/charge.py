@@ -72,7 +72,7 @@ def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
         raise Held(row.held_because or "too old to create its PaymentIntent")  # reconcile alarms on it, once a day.
     for number, since_seconds in enumerate(KEY_AGES_SECONDS):
         if number and age_seconds < since_seconds:
-            raise Deferred("its keys replay failures, and the next key follows later")
+            raise Deferred("each key so far replays a failure, and the next one is not due yet")
         tools.wait_for_token(tools.rate.creates.take)
         response = tools.stripe.create(row, number)
         failure = response.failure
@@ -101,7 +101,7 @@ card's network, another card may still work."""
 
 
 def confirm(row: Payment, tools: Tools) -> StripeIntent:
-    """Confirm the row's PaymentIntent under the attempt's one key; returns it as of Stripe's answer."""
+    """Confirm the row's PaymentIntent under the attempt's one key; returns it as it is after the answer."""
     tools.wait_for_token(tools.rate.confirms.take)
     response = tools.stripe.confirm(row)
     failure = response.failure

@@ -1,7 +1,7 @@
 """The charge protocol's decisions, pure: no clock, no environment, no I/O. docs/protocol.md gives each rule's reason.
 
 claim ─► create ─► store the id ─► decide by the status ─┬─► confirm ─► finalize
-           └ held: not within the window                 └─► cancel, finalize, or give back
+           └ held: too old, or no key left               └─► cancel, finalize, or give back
 """
 
 from dataclasses import dataclass, field
@@ -187,7 +187,7 @@ def after_charge(intent: StripeIntent) -> dict[str, Any]:
     """The attributes of refunds and of the newest dispute of a PaymentIntent that succeeded."""
     refunded: dict[str, Any] = {"amount_refunded_minor": intent.amount_refunded_minor}
     if intent.dispute is None:
-        # Nobody has asked, unless Stripe says that there is one: what the row knows stays.
+        # The dispute was not read, or there is none: what the row has stays.
         return refunded
     return {**refunded, "dispute_id": intent.dispute.dispute_id, "dispute_status": intent.dispute.status}
 

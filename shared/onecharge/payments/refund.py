@@ -5,7 +5,7 @@ read the row ─► read the charge ─► list all refunds ─┬─► it is t
                                                                                                      ├─► refused ─► tell
                                                                                                      └─► wait
 
-No table of ours has the state of a refund: Stripe's list of the PaymentIntent's refunds is the state. The row says only
+Stripe's list of the PaymentIntent's refunds is the state: OrderRefunds only has what was told. The payment's row says
 which requests Stripe has not answered, and what it has refused. Only this module sends requests that refund.
 """
 
