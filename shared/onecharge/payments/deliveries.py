@@ -6,7 +6,6 @@ CancelRequested ──────┤             held: Done, an operator releas
                       └─► refused, as the attempt has ended: a duplicate ─► Done; a late one emits the outcome again
 """
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -52,8 +51,12 @@ def _claim(event: OrderEvent, tools: Tools) -> Payment:
     except WriteRefused as refused:
         row = refused.row
         if is_canceling:
-            with suppress(WriteRefused):
+            try:
                 tools.payments.request_cancel(order.order_id, now=now)
+            except WriteRefused as changed:
+                if changed.row and changed.row.state in (PaymentState.DECLINED, PaymentState.REQUIRES_ACTION):
+                    # The worker has finished meanwhile: no lease is left to wait for, and the customer could still pay.
+                    return claim(order, to_cancel=True)
             raise
         if row is None or row.state is not PaymentState.PENDING or row.attempt <= order.attempt:
             raise

@@ -235,6 +235,22 @@ def test_a_cancellation_is_stored_while_a_worker_has_the_row(shop: Shop) -> None
     assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_0"), [])
 
 
+def test_a_cancellation_does_not_wait_for_a_worker_that_has_finished_meanwhile(shop: Shop) -> None:
+    """Its claim meets the worker's lease, and the worker ends the attempt before the request is stored. The payment is
+    canceled by the same delivery: else the customer could finish 3-D Secure while it waits for a lease that is gone."""
+    shop.crash_after("confirm", payment_method=ASKS_FOR_ACTION)
+
+    def another_worker_finishes() -> None:
+        shop.ahead = BOUNDS.lease_seconds
+        shop.deliver(payment_method=ASKS_FOR_ACTION)
+        assert shop.outcome == ("REQUIRES_ACTION", "pi_0")
+        shop.ahead = 0
+
+    shop.io.at["dynamodb UpdateItem answered"] = another_worker_finishes
+    assert shop.cancel(payment_method=ASKS_FOR_ACTION) == Done()
+    assert shop.outcome == ("CANCELED", "pi_0")
+
+
 @pytest.mark.parametrize("operation", ["create", "cancel"])
 @pytest.mark.parametrize("step", [NO_ANSWER, LOST, killed, killed_after])
 def test_a_cancellation_that_was_interrupted_is_finished_by_the_next_delivery(
