@@ -218,7 +218,8 @@ def _order(facts: Facts) -> Iterator[Finding]:
     if order is None or row is None or charge is None:
         return
     event_type = PAYMENT_EVENT_TYPES.get(row.state)
-    if order.money_differs_from(row.request) and order.status is not OrderStatus.CANCELED:
+    is_canceled = order.status is OrderStatus.CANCELED or row.state is PaymentState.CANCELED
+    if order.money_differs_from(row.request) and not is_canceled:
         money = as_money(row.request.amount_minor, row.request.currency)
         says = f"the order was lost or put back, and priced again: its payment is {money}, {row.state}"
         yield broken(says, "let its customer cancel it" if row.state in UNPAID else _give_back(charge))

@@ -77,6 +77,7 @@ LOST = {"dispute_id": "dp_1", "dispute_status": "lost"}
 OPEN_DISPUTE = LOST | {"dispute_status": "needs_response"}
 RETURNED_500 = {"amount_refunded_minor": 500}
 NO_ID = {"payment_intent_id": None}
+REPRICED = {"amount_minor": 9}
 
 pending, paid = partial(case, Status.PENDING, S.PENDING), partial(case, Status.PAID, S.SUCCEEDED)
 authenticating = partial(case, Status.REQUIRES_ACTION, S.REQUIRES_ACTION)
@@ -166,8 +167,9 @@ CASES: list[tuple[Facts, Severity, str, str]] = [
     (paid(of_row={"payment_intent_id": "pi_9"}), BROKEN, "does not have the row's pi_9", "--forget"),
     (case(Status.PENDING, S.SUCCEEDED, DONE), WAITS, "does not have it", "republish"),
     (case(Status.PAYMENT_DECLINED, S.SUCCEEDED, DONE), BROKEN, "does not have it", "publish"),
-    (pending(OPEN, of_order={"amount_minor": 9}), BROKEN, "priced again", "let its customer cancel it"),
+    (pending(OPEN, of_order=REPRICED), BROKEN, "priced again", "let its customer cancel it"),
     (paid(DONE, of_order={"currency": "USD"}), BROKEN, "priced again", "refund what is too much at Stripe"),
+    (case(Status.CANCELING, S.CANCELED, intent("canceled"), of_order=REPRICED), WAITS, "is CANCELED", "republish"),
     (case(Status.CANCELED, S.CANCELED, DONE), BROKEN, "although the order is CANCELED", "refund what is too much"),
     (canceled(DONE), BROKEN, "was charged", "refund what is too much at Stripe"),
     (canceled(**UNASKED, of_row={"amount_refunded_minor": 1099}), FINE, "CANCELED", ""),
