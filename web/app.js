@@ -162,6 +162,7 @@ async function payForm(place, items, amount, { askForCard, refresh }) {
       if (customerId() === customer) location.hash = `#/orders/${order_id}`;
     } catch (error) {
       if (error.type === "amount-differs") return route({ said: words.PRICE_CHANGED });
+      if (error.type === "idempotency-key-reused") return forget(record).then(() => route({ said: words.TRY_ARRIVED }));
       await refresh(); // Another tab may have changed the basket, or the order is open now.
       throw error;
     }
@@ -236,8 +237,8 @@ async function orderScreen(orderId, screen) {
       drawn = state;
       if (isOver) return;
       if (order.status === "REQUIRES_ACTION" && !isAsked) {
-        isAsked = true; // Once it is drawn: Stripe may take seconds.
-        await paymentOf(orderId).catch(() => null);
+        // Once it is drawn: Stripe may take seconds.
+        isAsked = await paymentOf(orderId).then(() => true, () => false);
         if (confirmed.has(orderId)) continue;
       }
     } catch (error) {

@@ -70,6 +70,7 @@ export const ORDERED_BEFORE = "You have ordered exactly this before.";
 export const SHOW_ORDER = "Show this order";
 export const SAME_AGAIN = "Order the same once more";
 export const PRICE_CHANGED = "The price has changed since you saw it. Nothing was ordered: this is what it costs now.";
+export const TRY_ARRIVED = "Your order arrived after all, with the card of an earlier try. Look at your orders before you order again.";
 export const BASKET_CHANGED = "The basket has changed since you saw it: nothing was ordered.";
 export const OTHER_TAB = "Another tab was faster: nothing was sent from here. Reload the page.";
 export const CANNOT_REMEMBER = "This browser cannot remember your order: let it store this site's data. Nothing was sent.";
