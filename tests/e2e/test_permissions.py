@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from local.emulator import PERMISSIONS_LOG
 from local.stack import Stack
+from onecharge.payments.stripe_events import RECEIVED_STEP_SECONDS
 from onecharge.runtime.dynamodb import shard_of
 from stripe_standin.faults import Fault
 from tests.support.deployed_shop import DECLINED_CARD, THREE_D_SECURE_CARD, DeployedShop, eventually
@@ -104,20 +105,21 @@ def test_every_right_is_used_and_every_request_is_allowed(shop: DeployedShop, st
 
     The emulator enforces the roles, so a right that is missing is a request that was refused.
     """
+    # The webhook stores the time of an event that is a minute newer than what it, or reconcile, has stored.
+    shop.stripe.advance_clock(RECEIVED_STEP_SECONDS)
+    webhooks_tell_a_payment_and_a_failed_refund(shop, stack)
     # Before reconcile takes these events. From then on events are as old as those that it reads.
-    events_of_a_lost_row_and_a_failed_refund(shop, stack)
-    shop.stripe.advance_clock(-_EVENTS_AGE_SECONDS)
+    shop.stripe.advance_clock(-RECEIVED_STEP_SECONDS - _EVENTS_AGE_SECONDS)
     provocations = [
         an_order_is_paid_with_another_card,
         messages_are_poison_or_wait,
-        a_waiting_order_is_republished,
-        a_lost_row_is_recovered,
         a_cancellation_waits_for_stripe,
-        refunds_are_made_and_come_back,
+        scheduled_runs_find_what_waits_or_is_lost,
     ]
     with ThreadPoolExecutor(4) as threads:
         for provoked in [threads.submit(provoke, shop, stack) for provoke in provocations]:
             provoked.result()
+    shop.stripe.advance_clock(_EVENTS_AGE_SECONDS)
     expected, rights = set(rights_lambda_uses(stack)), set(rights_of(stack))
     assert expected <= rights, "Lambda could not do its part"
 
@@ -159,25 +161,9 @@ def set_attributes(stack: Stack, table: str, key: dict[str, Any], **attributes: 
     )
 
 
-def lose_row(stack: Stack, order_id: str) -> None:
-    stack.aws.client("dynamodb").delete_item(TableName=stack.charges_table, Key=item(order_id=order_id))
-
-
-def republish_what_waits(stack: Stack) -> None:
-    time.sleep(1)  # A round begins at a whole second: not before this one.
-    invoke(stack, stack.republish_function)
-
-
 def an_hour_ago() -> str:
     """A republication is due at this age, whatever an earlier run has published."""
     return datetime.fromtimestamp(time.time() - 3600, UTC).isoformat()
-
-
-def reconcile_events_of_the_last_hour(stack: Stack) -> None:
-    checkpoint = {**item(name="reconcile"), "version": {"N": "1"}, "since": {"N": str(int(time.time()) - 3600)}}
-    table = stack.aws.physical_id(stack.stack_name, "PaymentsStateTable")
-    stack.aws.client("dynamodb").put_item(TableName=table, Item=checkpoint)
-    invoke(stack, stack.reconcile_function)
 
 
 def is_shown(shop: DeployedShop, order_id: str, status: str) -> None:
@@ -197,16 +183,15 @@ def fail_refund(shop: DeployedShop, refund_id: str) -> None:
             shop.stripe.fail_refund(refund["id"])
 
 
-def events_of_a_lost_row_and_a_failed_refund(shop: DeployedShop, stack: Stack) -> None:
-    """And of a customer at the bank."""
-    waiting, lost = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION"), shop.placed("pm_card_visa", "PAID")
-    assert shop.client_secret(waiting)
-    shop.stripe.authenticate(shop.intents(waiting)[0]["id"])
-    lose_row(stack, lost)
+def webhooks_tell_a_payment_and_a_failed_refund(shop: DeployedShop, stack: Stack) -> None:
+    """Before, the customer's page has asked how to authenticate."""
+    order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
+    assert shop.client_secret(order_id)
+    shop.stripe.authenticate(shop.intents(order_id)[0]["id"])
     shop.stripe.deliver_webhooks()
-    is_shown(shop, waiting, "PAID")
-    refund_id = str(shop.refund(waiting, amount=500).json()["refund_id"])
-    is_shown(shop, waiting, "SUCCEEDED")
+    is_shown(shop, order_id, "PAID")
+    refund_id = str(shop.refund(order_id, amount=500).json()["refund_id"])
+    is_shown(shop, order_id, "SUCCEEDED")
     fail_refund(shop, refund_id)
     shop.stripe.deliver_webhooks()
 
@@ -237,21 +222,6 @@ def messages_are_poison_or_wait(shop: DeployedShop, stack: Stack) -> None:
     stack.aws.client("dynamodb").put_item(TableName=stack.orders_table, Item=damaged)
 
 
-def a_waiting_order_is_republished(shop: DeployedShop, stack: Stack) -> None:
-    order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
-    set_attributes(stack, stack.orders_table, item(order_id=order_id), waiting_since=an_hour_ago())
-    republish_what_waits(stack)
-
-
-def a_lost_row_is_recovered(shop: DeployedShop, stack: Stack) -> None:
-    """By reconcile, which also finalizes what the customer has authenticated since."""
-    lost, waiting = shop.placed("pm_card_visa", "PAID"), shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION")
-    lose_row(stack, lost)
-    shop.stripe.authenticate(shop.intents(waiting)[0]["id"])
-    reconcile_events_of_the_last_hour(stack)
-    is_shown(shop, waiting, "PAID")
-
-
 def a_cancellation_waits_for_stripe(shop: DeployedShop, stack: Stack) -> None:
     """And is continued from its message."""
     order_id = shop.placed(DECLINED_CARD, "PAYMENT_DECLINED")
@@ -261,19 +231,25 @@ def a_cancellation_waits_for_stripe(shop: DeployedShop, stack: Stack) -> None:
     assert shop.post(f"{order_id}/cancel").status_code == 202
 
 
-def refunds_are_made_and_come_back(shop: DeployedShop, stack: Stack) -> None:
-    """One that waits is published again; one that fails later is told again, though its payment's row is lost."""
-    order_id = shop.placed("pm_card_visa", "PAID")
-    waiting, failed = [str(shop.refund(order_id, amount=500).json()["refund_id"]) for _ in range(2)]
+def scheduled_runs_find_what_waits_or_is_lost(shop: DeployedShop, stack: Stack) -> None:
+    """republish: an order, and a refund. reconcile: a customer who has paid at the bank, a refund that failed, and the
+    row of its payment, which was lost."""
+    waiting, order_id = shop.placed(THREE_D_SECURE_CARD, "REQUIRES_ACTION"), shop.placed("pm_card_visa", "PAID")
+    pending, failed = [str(shop.refund(order_id, amount=500).json()["refund_id"]) for _ in range(2)]
     eventually(lambda: {each["status"] for each in shop.get(order_id).json()["refunds"]}, lambda s: s == {"SUCCEEDED"})
-    key, table = (
-        item(order_id=order_id, refund_id=waiting),
-        stack.aws.physical_id(stack.stack_name, "OrderRefundsTable"),
-    )
-    pending = {"status": "PENDING", "waiting_shard": shard_of(order_id), "requested_at": an_hour_ago()}
-    set_attributes(stack, table, key, **pending)
-    republish_what_waits(stack)
-    lose_row(stack, order_id)
+    set_attributes(stack, stack.orders_table, item(order_id=waiting), waiting_since=an_hour_ago())
+    refunds, again = stack.aws.physical_id(stack.stack_name, "OrderRefundsTable"), {"requested_at": an_hour_ago()}
+    again |= {"status": "PENDING", "waiting_shard": shard_of(order_id)}
+    set_attributes(stack, refunds, item(order_id=order_id, refund_id=pending), **again)
+    time.sleep(1)  # A round begins at a whole second: not before this one.
+    invoke(stack, stack.republish_function)
+
+    dynamodb, state = stack.aws.client("dynamodb"), stack.aws.physical_id(stack.stack_name, "PaymentsStateTable")
+    dynamodb.delete_item(TableName=stack.charges_table, Key=item(order_id=order_id))
+    shop.stripe.authenticate(shop.intents(waiting)[0]["id"])
     fail_refund(shop, failed)
-    reconcile_events_of_the_last_hour(stack)
+    an_hour = {"version": {"N": "1"}, "since": {"N": str(int(time.time()) - 3600)}}
+    dynamodb.put_item(TableName=state, Item={**item(name="reconcile"), **an_hour})
+    invoke(stack, stack.reconcile_function)
+    is_shown(shop, waiting, "PAID")
     is_shown(shop, order_id, "FAILED")
