@@ -116,7 +116,7 @@ def _row(facts: Facts) -> Iterator[Finding]:
         yield broken(says, "find out who changed it, here or at Stripe: docs/runbook.md#moneydiffers")
     elif differences or is_paid:
         return
-    elif row.state is PaymentState.PENDING or (row.cancel_requested_at and row.state in UNPAID):
+    elif row.state is PaymentState.PENDING:
         yield _unfinished(facts, row)
     elif row.state is PaymentState.REQUIRES_ACTION:
         until = (row.finalized_at or row.claimed_at) + facts.requires_action_seconds
