@@ -56,6 +56,15 @@ class Break:
         """None for a refund, which breaks nothing."""
         return next((each for each in EXPERIMENTS if self.name in each.buttons), None)
 
+    @property
+    def number(self) -> str:
+        """Its experiment's, with a letter if the page has another button of it; "" for a refund."""
+        if self.experiment is None:
+            return ""
+        beside = [name for name in self.experiment.buttons if BREAKS[name].of_order is self.of_order]
+        letter = "ab"[beside.index(self.name)] if len(beside) > 1 else ""
+        return f"{self.experiment.number}{letter}"
+
 
 BREAKS: dict[str, Break] = {}
 """By name, in the order of the methods below."""
@@ -286,15 +295,6 @@ class LocalBreaks:
             self.stack.stripe.delete_keys(key)
         self.delete_row(order_id)
 
-    @_button("row", "Delete the payment row", of_order=True)
-    def delete_row(self, order_id: str) -> None:
-        """Deletes the order's row in the Payments table, and delivers its message again."""
-        key = to_item({"order_id": order_id})
-        self.ops.dynamodb.delete_item(TableName=self.stack.charges_table, Key=key)
-        for worker in self.usual_workers:
-            worker.forget(self.stack.aws, order_id)
-        self._send(order_id)
-
     @_button("release", "Release it", of_order=True)
     def release(self, order_id: str) -> None:
         """Does what `python -m ops release ORDER --yes` does for an order that is held: it looks at Stripe first."""
@@ -307,6 +307,15 @@ class LocalBreaks:
             release.release(row, replace(release, has_looked=True).look([row]))  # This stack has one account.
         except Blocked as blocked:
             raise Problem(str(blocked)) from None
+
+    @_button("row", "Delete the payment row", of_order=True)
+    def delete_row(self, order_id: str) -> None:
+        """Deletes the order's row in the Payments table, and delivers its message again."""
+        key = to_item({"order_id": order_id})
+        self.ops.dynamodb.delete_item(TableName=self.stack.charges_table, Key=key)
+        for worker in self.usual_workers:
+            worker.forget(self.stack.aws, order_id)
+        self._send(order_id)
 
     @_button("webhook", "Deliver webhooks twice, late", of_order=True)
     def late_webhooks(self, order_id: str) -> None:

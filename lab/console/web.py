@@ -11,6 +11,7 @@ from urllib.parse import parse_qs
 
 from botocore.exceptions import BotoCoreError, ClientError
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -122,6 +123,11 @@ def create_app(reader: Reader, *, breaks: LocalBreaks | None = None, shop: str =
     )
 
 
+def _breakable(value: Any) -> Markup:
+    """The text; a long name may break after a dot or an underscore, but no id: a word follows there."""
+    return Markup("<wbr>").join(re.split(r"(?<=[a-z][._])(?=[a-z]{5})", redacted(str(value))))
+
+
 _TEMPLATES = Environment(
     loader=FileSystemLoader(_HERE / "templates"),
     autoescape=True,
@@ -132,6 +138,7 @@ _TEMPLATES = Environment(
 # Whatever is shown passes ops' redaction first, and then the escaping of HTML.
 _TEMPLATES.filters |= {
     "text": lambda value: redacted(str(value)),
+    "breakable": _breakable,
     "json": lambda value: json.dumps(redacted_values(value), indent=2, default=str, ensure_ascii=False),
     "money": as_money,
     "clock": lambda at: f"{datetime.fromtimestamp(at, UTC):%H:%M:%S}",
