@@ -1,7 +1,5 @@
-// Stripe's part: the card form, the PaymentMethod, 3-D Secure. A card's number reaches neither this page nor our API.
-//
-// Only the server confirms: the page makes a PaymentMethod, and sends its id. What handleNextAction returns is ignored,
-// since the order's status says what happened.
+// Stripe's part: Stripe.js, the card form, the PaymentMethod. A card's number reaches neither this page nor our API.
+// Only the server confirms: the page makes a PaymentMethod, and sends its id.
 
 import * as words from "./words.js";
 
@@ -54,9 +52,4 @@ export function mountCard(stripe, place, { amount, currency }, failed) {
     if (error) throw new Error(error.message);
     return paymentMethod.id;
   }
-}
-
-/** Show the bank's question (3-D Secure), until it is answered or closed, also in another tab. @param {Stripe} stripe */
-export async function askBank(stripe, clientSecret) {
-  await stripe.handleNextAction({ clientSecret }).catch(() => null);
 }

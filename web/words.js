@@ -17,12 +17,10 @@ export function product(sku) {
   return Object.hasOwn(PRODUCTS, sku) ? PRODUCTS[sku] : { name: sku, about: "", picture: "pictures/parcel.svg" };
 }
 
-/** Shown with a publishable key of test mode alone. */
-export const TEST_CARDS = {
-  title: "Test mode: no money moves",
-  note: "Pay with one of these cards, any future date and any CVC.",
-  cards: ["4242 4242 4242 4242 pays", "4000 0000 0000 0002 is declined", "4000 0000 0000 3220 asks for 3-D Secure"],
-};
+export const TEST_CARDS = `Test mode: no money moves. Pay with one of these cards, any future date and any CVC.
+4242 4242 4242 4242 pays
+4000 0000 0000 0002 is declined
+4000 0000 0000 3220 asks for 3-D Secure`;
 
 // ---- the screens
 

@@ -30,7 +30,6 @@ def test_what_stripe_does_not_have_does_not_compile(typescript: TypeScript, tmp_
         ("stripe.createPaymentMethod({ elements })", "stripe.createPaymentMethods({ elements })"),
         ("stripe.createPaymentMethod({ elements })", "stripe.createPaymentMethod({ element: elements })"),
         ("return paymentMethod.id", "return paymentMethod.identifier"),
-        ("stripe.handleNextAction({ clientSecret })", "stripe.handleNextAction({ secret: clientSecret })"),
         ('paymentMethodCreation: "manual"', 'paymentMethodCreation: "by hand"'),
         ('mode: "payment"', 'mode: "pay"'),
         ("amount,\n", "amount: currency,\n"),
