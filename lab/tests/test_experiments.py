@@ -20,6 +20,8 @@ def test_each_button_that_breaks_something_is_one_of_ten_experiments_and_is_pres
     """A refund breaks nothing, and "surprise" presses others at random."""
     assert sorted(name for each in CONSOLE for name in each.buttons) == sorted(BREAKS.keys() - {"refund"})
     assert [each.number for each in CONSOLE] == list(range(1, 11))
+    of_order = [each.number for each in BREAKS.values() if each.of_order]
+    assert of_order == ["2", "7a", "7b", "8", "9a", "9b", ""]
     assert {name for buttons in EXPERIMENTS.values() for name in buttons} == BREAKS.keys() - {"surprise", "refund"}
 
 

@@ -123,14 +123,6 @@ def test_every_claim_of_every_row(rows: Rows, state: PaymentState) -> None:
         assert rows.claim(attempt, at=at) == claimed  # boto3 has sent it again.
 
 
-def test_the_first_claim_creates_the_row(rows: Rows) -> None:
-    """With a revision of the present time, which is higher than any of a row that was lost."""
-    row = rows.claim()
-    assert row is not None
-    assert (row.request, row.attempt, row.payment_method, row.revision) == (REQUEST, 1, "pm_x", LATER + 1)
-    assert (row, row.claimed_at) == (rows.read(), LATER)
-
-
 # ---------------------------------------------------------------- writes of the lease owner
 
 SHOWN = intent(amount_refunded_minor=400, dispute=Dispute("dp_1", "won"))
@@ -204,15 +196,6 @@ def test_every_cancellation_of_every_row(rows: Rows, state: PaymentState) -> Non
         if state is PENDING:
             asked = replace(row, cancel_requested_at=before or LATER, revision=row.revision + (before is None))
             assert rows.read() == asked
-
-
-def test_a_cancellation_before_any_claim_creates_the_row(rows: Rows) -> None:
-    """With the frozen request. Where there is none, nothing is requested of it."""
-    assert rows.refuses(lambda: rows.store.request_cancel(ORDER_ID, now=T0))
-    row = rows.claim(3, at=T0, to_cancel=True)
-    assert row is not None
-    assert (row.request, row.state, row.attempt, row.payment_method) == (REQUEST, PENDING, 3, "pm_x")
-    assert (row.cancel_requested_at, row.revision) == (T0, T0 + 1)
 
 
 # ---------------------------------------------------------------- webhooks, reconcile and operators

@@ -119,12 +119,11 @@ class DeployedShop:
         assert self.decided_status(order_id) == status
         return order_id
 
-    def deliver(self, *bodies: str, group: str = "g") -> None:
-        """Send messages to the payments queue, as a redrive does; the group is for FIFO alone."""
+    def deliver(self, body: str) -> None:
+        """Send a message to the payments queue, as a redrive does."""
         sqs, url = self.stack.aws.client("sqs"), self.stack.payments_queue_url
-        for body in bodies:
-            fifo = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid4())}
-            sqs.send_message(QueueUrl=url, MessageBody=body, **(fifo if url.endswith(".fifo") else {}))
+        fifo = {"MessageGroupId": "g", "MessageDeduplicationId": str(uuid4())}
+        sqs.send_message(QueueUrl=url, MessageBody=body, **(fifo if url.endswith(".fifo") else {}))
 
     def log(self) -> str:
         """All that the functions have logged since this shop opened, as CloudWatch Logs has it."""

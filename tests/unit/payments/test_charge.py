@@ -15,24 +15,20 @@ from onecharge.payments.charge_rows import OTHER_PARAMETERS
 from onecharge.payments.charge_rules import CREATE_SECONDS, KEY_AGES_SECONDS, NOT_CHARGEABLE
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import Cause
-from onecharge.runtime.consumer import BackOff, Done, RetryAfter
-from tests.shop.builders import BOUNDS, HOUR, ORDER_ID, SHOP, T0, order
+from onecharge.runtime.consumer import BackOff, Done
+from tests.shop.builders import HOUR, ORDER_ID, SHOP, T0, order
 from tests.shop.scripted_stripe import (
     ASKS_FOR_ACTION,
     LOST,
     MASTERCARD,
     NO_ANSWER,
-    NO_FUNDS,
     OUTAGE,
-    VISA,
     WRONG_KEY,
     Execute,
     Step,
     afterwards,
     answer,
     answer_after,
-    killed,
-    killed_after,
     meanwhile,
     of_another_order,
 )
@@ -180,22 +176,6 @@ def test_a_payment_intent_that_takes_no_cards_declines_nobody(shop: Shop) -> Non
 # ---------------------------------------------------------------- confirm
 
 
-@pytest.mark.parametrize(
-    ("card", "state", "reason"),
-    [
-        (VISA, "SUCCEEDED", None),
-        (NO_FUNDS, "DECLINED", "insufficient_funds"),
-        (ASKS_FOR_ACTION, "REQUIRES_ACTION", None),
-    ],
-)
-def test_the_banks_answer_ends_the_attempt(shop: Shop, card: str, state: str, reason: str | None) -> None:
-    """A duplicate sends nothing. A decline is retrieved, since the PaymentIntent decides, not the response."""
-    assert [shop.deliver(payment_method=card) for _ in range(2)] == [Done(), Done()]
-    assert (shop.outcome, shop.payment().reason) == ((state, "pi_0"), reason)
-    assert shop.stripe.operations == ["create", "confirm", *(["retrieve"] if state == "DECLINED" else [])]
-    assert shop.alarms == []
-
-
 ANSWERED: list[tuple[Step, str]] = [
     (answer(402, code="card_declined", decline_code="lost_card"), "lost_card"),
     (answer(400, code="resource_missing", param="payment_method"), "payment_method_unknown"),
@@ -265,24 +245,6 @@ def test_a_payment_intent_that_keeps_changing_is_an_alarm(shop: Shop) -> None:
 
 
 # ---------------------------------------------------------------- leases, crashes, clocks, deadlines
-
-
-@pytest.mark.parametrize("operation", ["create", "confirm"])
-@pytest.mark.parametrize("how", [killed, killed_after])
-@pytest.mark.parametrize("is_lost", [False, True])
-def test_a_crashed_worker_is_followed_by_the_next_delivery(
-    shop: Shop, operation: str, how: Step, is_lost: bool
-) -> None:
-    """It begins once the lease has expired; so it does if the row is lost meanwhile."""
-    shop.stripe.next(operation, how)
-    with pytest.raises(KeyboardInterrupt):
-        shop.deliver()
-    assert shop.deliver() == RetryAfter(BOUNDS.lease_seconds)
-    shop.passes()
-    if is_lost:
-        shop.lose_row()
-    assert shop.deliver() == Done()
-    assert (shop.outcome, shop.stripe.charged) == (("SUCCEEDED", "pi_0"), ["pi_0"])
 
 
 @pytest.mark.parametrize("operation", ["create", "confirm"])

@@ -3,7 +3,6 @@
 Once a cancellation is requested nothing is confirmed, CANCELED rests on what Stripe shows, and each one ends.
 """
 
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
-from onecharge.payments.charge_rules import CREATE_SECONDS
 from onecharge.payments.deliveries import REEMIT_AFTER_SECONDS
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -27,10 +25,7 @@ from tests.shop.scripted_stripe import (
     VISA,
     WRONG_KEY,
     Execute,
-    Step,
     afterwards,
-    killed,
-    killed_after,
     meanwhile,
 )
 from tests.shop.shop import Shop
@@ -192,14 +187,6 @@ def test_a_canceled_order_leaves_a_trace_at_stripe(shop: Shop, card: str | None)
     assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_0"), [])
 
 
-def test_a_paid_order_is_not_canceled(shop: Shop) -> None:
-    """The request is not even stored, and costs no request to Stripe."""
-    shop.deliver()
-    assert shop.cancel() == Done()
-    assert (shop.payment().state, shop.payment().cancel_requested_at) == ("SUCCEEDED", None)
-    assert shop.stripe.operations == ["create", "confirm"]
-
-
 def test_a_customer_who_authenticated_first_has_paid(shop: Shop) -> None:
     """Stripe decides the race: it does not cancel a PaymentIntent that has succeeded. The row knows of its dispute."""
     shop.deliver(payment_method=ASKS_FOR_ACTION)
@@ -212,17 +199,6 @@ def test_a_customer_who_authenticated_first_has_paid(shop: Shop) -> None:
     assert shop.cancel(payment_method=ASKS_FOR_ACTION) == Done()
     assert (shop.outcome, shop.payment().dispute_status) == (("SUCCEEDED", "pi_0"), "needs_response")
     assert shop.alarms == [Cause.CHARGE_DISPUTED]
-
-
-def test_a_held_order_keeps_its_cancellation(shop: Shop) -> None:
-    """An operator has to look at Stripe first. Once it is released, the worker creates its trace and cancels it."""
-    shop.now = T0 + CREATE_SECONDS
-    assert shop.cancel() == Done()
-    assert (shop.outcome, shop.stripe.requests) == (("PENDING", None), [])
-    assert shop.payment().cancel_requested_at == shop.now
-    shop.store.write_if_unchanged(shop.payment(), {"released_at": shop.now}, now=shop.now)
-    assert shop.cancel() == Done()
-    assert (shop.outcome, shop.stripe.charged) == (("CANCELED", "pi_0"), [])
 
 
 def test_a_cancellation_is_stored_while_a_worker_has_the_row(shop: Shop) -> None:
@@ -249,19 +225,3 @@ def test_a_cancellation_does_not_wait_for_a_worker_that_has_finished_meanwhile(s
     shop.io.at["dynamodb UpdateItem answered"] = another_worker_finishes
     assert shop.cancel(payment_method=ASKS_FOR_ACTION) == Done()
     assert shop.outcome == ("CANCELED", "pi_0")
-
-
-@pytest.mark.parametrize("operation", ["create", "cancel"])
-@pytest.mark.parametrize("step", [NO_ANSWER, LOST, killed, killed_after])
-def test_a_cancellation_that_was_interrupted_is_finished_by_the_next_delivery(
-    shop: Shop, operation: str, step: Step
-) -> None:
-    """Of either message. If its worker died, once the lease has expired; nothing is confirmed."""
-    shop.stripe.next(operation, step)
-    with suppress(KeyboardInterrupt):
-        assert shop.cancel() == BackOff()
-    if step in (killed, killed_after):
-        assert shop.deliver() == RetryAfter(BOUNDS.lease_seconds)
-        shop.passes()
-    assert shop.deliver() == Done()
-    assert (shop.outcome, shop.stripe.sent("confirm")) == (("CANCELED", "pi_0"), [])
