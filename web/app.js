@@ -234,11 +234,8 @@ async function orderScreen(orderId, screen) {
       if (state !== drawn) drawOrder(order);
       drawn = state;
       if (isOver) return;
-      if (order.status === "REQUIRES_ACTION" && !isAsked) {
-        // Once it is drawn: Stripe may take seconds.
-        isAsked = await paymentOf(orderId).then(() => true, () => false);
-        if (confirmed.has(orderId)) continue;
-      }
+      // Once it is drawn: Stripe may take seconds.
+      isAsked ||= order.status === "REQUIRES_ACTION" && (await paymentOf(orderId).then(() => true, () => false));
     } catch (error) {
       if (screen !== shown) return;
       if (!(error instanceof NoAnswer)) throw error;

@@ -241,7 +241,8 @@ def test_a_basket_that_another_tab_has_ordered_is_not_ordered_again(customer: Cu
 @pytest.mark.nightly
 def test_what_is_charged_is_what_is_shown(customer: Customer, new_charges: Charges) -> None:
     """A card that is typed outlives a changed quantity. A price that has changed, a quantity that changes while Stripe
-    reads the card, and a form that was left order nothing, and block no other one."""
+    reads the card, and a form that was left order nothing, and block no other one. Of an earlier try with another card
+    the page says that it arrived."""
     customer.page.route(PRICES, at_half_price, times=1)
     customer.page.reload()
     customer.pay(VISA)
@@ -262,6 +263,11 @@ def test_what_is_charged_is_what_is_shown(customer: Customer, new_charges: Charg
         customer.page.get_by_role("heading", name="Your orders").wait_for()
     assert new_charges() == {}
     other = customer.second_tab()
+    other.page.route(ORDERS, lambda route: answer(route, 422, {"type": "problem:idempotency-key-reused"}))
+    other.type_card()
+    other.press("Pay €50.00")
+    other.reads("arrived after all")
+    other.page.unroute_all()
     other.type_card()
     other.press("Pay €50.00")
     paid = other.sees("PAID")
