@@ -21,7 +21,7 @@ from tests.support.harness import PROJECT
 
 # Reads events from stdin, one a line, and answers each with what the handler returned.
 _HOST = """
-import importlib, json, sys
+import importlib, json, sys, time
 sys.path += sys.argv[2:]
 out, sys.stdout = sys.stdout, sys.stderr
 handler = importlib.import_module(sys.argv[1] + ".app").handler
@@ -32,18 +32,19 @@ for line in sys.stdin:
     event = json.loads(line)
     answer = handler(event, Context())
     failed = [each["itemIdentifier"] for each in (answer or {}).get("batchItemFailures", [])]
-    if failed:  # Delivered again, as SQS does: the stack's webhook may have finalized the payment first.
+    if failed:  # Delivered again, as SQS does: the stack's worker has the row, or its webhook has finalized it.
+        time.sleep(2)
         event["Records"] = [record for record in event["Records"] if record["messageId"] in failed]
         answer = handler(event, Context())
     print(json.dumps(answer), file=out, flush=True)
 """
 
 
-_SAMPLED_AT, _NOW = "2026-11-01T09:00:00Z", f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+_SAMPLED_AT, _NOW = "2026-11-01T09:00:00", f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def event_of(function: str, sample: str) -> str:
-    """The sample with the present time: an order of its own day is too old to be charged, and is held."""
+    """The sample with the present time, also as it is stored: an order of its own day is too old, and is held."""
     return path_of(function, sample).read_text().replace(_SAMPLED_AT, _NOW)
 
 
