@@ -1,5 +1,7 @@
-"""Put tables back from a backup. docs/runbook.md, "Restore a table", has the whole procedure: the event source mappings
-are disabled until all of it is done.
+"""Put tables back from a backup.
+
+docs/runbook.md, "Restore a table", has the whole procedure: the event source mappings are disabled until all of it is
+done.
 
     restore copy --table PaymentsTable --from TABLE    copy the rows that a table lacks from the table that DynamoDB
                                                        restored; a row that exists was written since, and stays
