@@ -67,7 +67,9 @@ class Pages:
         if self.breaks is None or name not in BREAKS:
             raise HTTPException(404)
         if request.headers.get("origin") != f"http://{request.headers['host']}":
-            raise HTTPException(403)  # Another site in the same browser can send a form here.
+            # Another site in the same browser can send a form here.
+            why = "Only the console's own page may press its buttons: Origin has to be its address"
+            raise HTTPException(403, why)
         form = {name: values[0] for name, values in parse_qs((await request.body()).decode(errors="replace")).items()}
         order_id, seed = form.get("order_id"), form.get("seed")
         try:
