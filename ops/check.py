@@ -5,6 +5,7 @@ access tokens are those of `ops token`. API_URL names a custom domain of the API
 moves. The order stays, at Stripe and in the tables, until it expires.
 """
 
+import os
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -33,6 +34,8 @@ def add_arguments(_: ArgumentParser) -> None:
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Run the check; without --yes only say what it would do. Raises Problem: what is wrong."""
+    if stack.is_local and "API_URL" not in os.environ:
+        raise Problem("check is for a deployed stack: give --stack NAME; docs/guides/api.md orders and refunds here")
     if not stack.secret("StripeSecret").startswith(("sk_test_", "rk_test_")):
         raise Problem("StripeSecret has no key of Stripe's test mode: a check moves no real money")
     if not arguments.yes:

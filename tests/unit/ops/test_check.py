@@ -19,13 +19,21 @@ KEYS = {"sk_test_1": True, "rk_test_1": True, "sk_live_1": False, "rk_live_1": F
 @pytest.mark.parametrize(("key", "is_taken"), KEYS.items())
 def test_only_a_key_of_test_mode_is_taken(key: str, is_taken: bool) -> None:
     """It is what the order would be charged with."""
-    stack: Any = Mock(api_url=API, **{"secret.return_value": key})
+    stack: Any = Mock(api_url=API, is_local=False, **{"secret.return_value": key})
     arguments = parser().parse_args(["check"])
     if is_taken:
         assert check.run(stack, arguments).is_dry_run
     else:
         with pytest.raises(Problem, match="no key of Stripe's test mode"):
             check.run(stack, arguments)
+
+
+def test_the_local_stack_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its API has no address that Stripe reaches, and its tokens come from elsewhere."""
+    monkeypatch.delenv("API_URL", raising=False)
+    stack: Any = Mock(is_local=True)
+    with pytest.raises(Problem, match="a deployed stack"):
+        check.run(stack, parser().parse_args(["check"]))
 
 
 @pytest.mark.parametrize(
