@@ -257,7 +257,7 @@ class RefundWorld(BothServicesWorld):
     def refund_in_our_name(self) -> None:
         """A person makes what still waits."""
         for refund_id, amount in [*self.pending.items()][:1]:
-            if not self.live(refund_id):
+            if not self.live(refund_id) and refund_id not in self.refused:
                 self.by_hand.add(refund_id)
                 self._note(f"somebody makes {refund_id[-4:]} by hand", fault="by hand, in our name")
                 self.stripe.refund_in_dashboard(PAYMENT_INTENT, amount, refund_id=refund_id)
