@@ -139,10 +139,10 @@ def _difference(facts: Facts, intent: StripeIntent) -> Finding | None:
         return waits(says, "the webhook writes it, or reconcile within 40 minutes")
     if row and row.payment_intent_id is None and row.state in UNPAID:
         return broken(says, f"{facts.ops} release {facts.order_id} --yes")
-    return broken(says, f"find out who charged it; {_give_back(intent)}")
+    return broken(says, f"find out who charged it; {_return_money(intent)}")
 
 
-def _give_back(charge: StripeIntent) -> str:
+def _return_money(charge: StripeIntent) -> str:
     """What a person does about money that is too much. By a dispute the customer has it, or it is decided there."""
     if charge.dispute and not charge.dispute.took_nothing:
         return "refund nothing: its dispute takes the money"
@@ -222,10 +222,10 @@ def _order(facts: Facts) -> Iterator[Finding]:
     if order.money_differs_from(row.request) and not is_canceled:
         money = as_money(row.request.amount_minor, row.request.currency)
         says = f"the order was lost or put back, and priced again: its payment is {money}, {row.state}"
-        yield broken(says, "let its customer cancel it" if row.state in UNPAID else _give_back(charge))
+        yield broken(says, "let its customer cancel it" if row.state in UNPAID else _return_money(charge))
     elif order.status is OrderStatus.CANCELED and row.state is PaymentState.SUCCEEDED:
         if not charge.is_returned:
-            yield broken("the order is CANCELED, and was charged", _give_back(charge))
+            yield broken("the order is CANCELED, and was charged", _return_money(charge))
     elif event_type and OUTCOMES[event_type].applies(order, row.attempt):
         yield _republished(facts, f"the row is {row.state}, and the order does not have it yet")
 

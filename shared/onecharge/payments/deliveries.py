@@ -2,7 +2,7 @@
 
 OrderPlaced ─► claim ─┬─► charge ─► finalize ─► Done; BackOff if it has to be delivered again
 CancelRequested ──────┤             held: Done, an operator releases it
-                       ├─► refused by a lease ─► RetryAfter, once it has expired
+                      ├─► refused by a lease ─► RetryAfter, once it has expired
                       └─► refused, as the attempt has ended: a duplicate ─► Done; a late one emits the outcome again
 """
 
