@@ -17,11 +17,21 @@ _CARDS = itertools.cycle(
     ("pm_card_visa", "pm_card_visa_chargeDeclinedInsufficientFunds", "pm_card_threeDSecure2Required")
 )
 _COUNT = itertools.count()
+_PLACED = set[str]()
 
 
 @schemathesis.hook  # type: ignore[untyped-decorator]  # It is installed in another environment.
+def after_call(context: Any, case: Any, response: Any) -> None:
+    if response.status_code == 202:
+        _PLACED.add(response.json()["order_id"])
+
+
+@schemathesis.hook  # type: ignore[untyped-decorator]
 def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     number = next(_COUNT)
+    if case.path.endswith("/payment") and case.path_parameters.get("order_id") in _PLACED:
+        # An order's payment is there once the worker has claimed it: a moment after the order.
+        case.path_parameters = {**case.path_parameters, "order_id": next(_ORDER_IDS)}
     if number % 2:
         return
     if re.fullmatch(r"ord_[0-9a-f]{32}", str(case.path_parameters.get("order_id"))):
