@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.charge_rows import OTHER_PARAMETERS, Payment
+from onecharge.payments.charge_rows import OTHER_PARAMETERS, Payment, WriteRefused
 from onecharge.payments.charge_rules import (
     CREATE_SECONDS,
     Finalize,
@@ -219,7 +219,10 @@ class Release(Look):
         """Write on the revision that was read before the look, then publish. Raises Blocked."""
         if self.is_dry_run:
             return f"would {what}"
-        if changes and not self.payments.write_if_unchanged(row, changes, now=now):
-            raise Blocked("the row has changed since it was read: run it again")
+        try:
+            if changes:
+                self.payments.write_if_unchanged(row, changes, now=now)
+        except WriteRefused:
+            raise Blocked("the row has changed since it was read: run it again") from None
         touch(self.payments.client, self.orders.table, row.request.order_id)
         return f"done: {what}"

@@ -30,7 +30,7 @@ from onecharge.contract.refund_events import REFUND_ID_PATTERN
 from onecharge.contract.states import PaymentState
 from onecharge.orders.refund_store import OrderRefundStore, pending_minor
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charge_rows import UNPAID, Payment, payment_of
+from onecharge.payments.charge_rows import UNPAID, Payment, WriteRefused, payment_of
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import metadata_of
 from onecharge.payments.refund import list_refunds, tell
@@ -236,8 +236,12 @@ class Mending:
         if row.state is not PaymentState.PENDING and row.revision != seen:
             # Above what the order has seen, also if another clock was ahead of this one.
             at = max(tools.now(), seen + 1)
-            written = self.is_dry_run or tools.payments.write_if_unchanged(row, {"last_emitted_at": at}, now=at)
-            found.append("its payment is emitted again" if written else CHANGED)
+            try:
+                if not self.is_dry_run:
+                    tools.payments.write_if_unchanged(row, {"last_emitted_at": at}, now=at)
+                found.append("its payment is emitted again")
+            except WriteRefused:
+                found.append(CHANGED)
         if row.state is PaymentState.SUCCEEDED:
             try:
                 order, refunds = StoredOrder.from_item(item), self.refunds.of_order(order_id)

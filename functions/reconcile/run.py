@@ -8,12 +8,14 @@ next run. What else waits is published again to the worker (republish).
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charge_rows import WriteRefused
 from onecharge.payments.charge_rules import is_held
 from onecharge.payments.stripe_events import (
     RECEIVED_STEP_SECONDS,
@@ -113,7 +115,8 @@ class ReconcileRun:
                     sync_row(order_id, row.payment_intent_id, tools)
             elif is_held(row, now) and now - (row.held_alarmed_at or 0) >= HELD_ALARM_SECONDS:
                 tools.alarm(Cause.HELD, "order held: an operator has to release it", row, None)
-                tools.payments.write_if_unchanged(row, {"held_alarmed_at": now}, now=now)
+                with suppress(WriteRefused):  # It is visited again, as it is then.
+                    tools.payments.write_if_unchanged(row, {"held_alarmed_at": now}, now=now)
         except Exception as error:  # A row that fails does not block the others.
             self._report("row not reconciled: the next run tries again", error, order_id=order_id)
 

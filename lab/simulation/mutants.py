@@ -344,7 +344,7 @@ _REFUNDS: Mapping[str, Mutate] = {
     "another key each time": _with_new_keys("refunds", "create"),
     "the list is not compared with the charge": _deciding_refund(amount_refunded_minor=0),
     "its own is not looked up": _replacing(own, lambda refund_id, listed: None),
-    "sent without a word in the row": _replacing(_write_sent, lambda *_: True),
+    "sent without a word in the row": _replacing(_write_sent, lambda *_: None),
     "the word in the row ignores its revision": _without("revision = :read"),
     "a refusal is told while a request is open": _replacing(after_refusal, _refused_at_once),
     "what was refused is sent again": _replacing(

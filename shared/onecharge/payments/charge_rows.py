@@ -219,16 +219,13 @@ class PaymentStore:
         """Give the lease back early, so that the next delivery need not wait for it. Raises WriteRefused."""
         return self._write_as_owner(row, {"lease_expires_at": 0, "lease_owner": None, **kept})
 
-    def write_if_unchanged(self, row: Payment, changes: Mapping[str, Any], *, now: int) -> Payment | None:
+    def write_if_unchanged(self, row: Payment, changes: Mapping[str, Any], *, now: int) -> Payment:
         """Write these attributes (None removes one), whoever has the lease; returns the row after it.
 
-        None if the row has changed since it was read.
+        Raises WriteRefused: the row has changed since it was read.
         """
-        try:
-            revisions: dict[str, Any] = {"read": row.revision, "next": next_revision(row, now)}
-            return self._write(row.request.order_id, changes, "revision = :read", ":next", **revisions)
-        except WriteRefused:
-            return None
+        revisions: dict[str, Any] = {"read": row.revision, "next": next_revision(row, now)}
+        return self._write(row.request.order_id, changes, "revision = :read", ":next", **revisions)
 
     def insert(self, order_id: str, changes: Mapping[str, Any], *, now: int) -> Payment:
         """Write a row that was lost. Raises WriteRefused: there is a row by now."""

@@ -6,6 +6,7 @@ CancelRequested ──────┤             held: Done, an operator releas
                       └─► refused, as the attempt has ended: a duplicate ─► Done; a late one emits the outcome again
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -122,7 +123,8 @@ def reemit_if_late(row: Payment, tools: Tools) -> None:
     """Emit the outcome again through the table's stream, unless it was emitted a short time ago."""
     now, emitted_at = tools.now(), max(row.finalized_at or 0, row.last_emitted_at or 0)
     if now - emitted_at >= REEMIT_AFTER_SECONDS:
-        tools.payments.write_if_unchanged(row, {"last_emitted_at": now}, now=now)
+        with suppress(WriteRefused):  # Each write of the row emits it.
+            tools.payments.write_if_unchanged(row, {"last_emitted_at": now}, now=now)
 
 
 def _report_difference(event: OrderEvent, row: Payment, tools: Tools) -> None:

@@ -10,6 +10,7 @@ which requests Stripe has not answered, and what it has refused. Only this modul
 """
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import stripe
@@ -23,7 +24,7 @@ from onecharge.contract.refund_events import (
     RefundRequestedEvent,
 )
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import Payment
+from onecharge.payments.charge_rows import Payment, WriteRefused
 from onecharge.payments.refund_rules import (
     OVERDUE_SECONDS,
     UNCLEAR,
@@ -92,8 +93,10 @@ def send(event: RefundRequestedEvent, row: Payment, tools: Tools) -> StripeRefun
     """
     wanted, sent_at = event.data, tools.now()
     tools.wait_for_token(tools.rate.refunds.take)
-    if not _write_sent(row, wanted.refund_id, row.refunds_sent.get(wanted.refund_id, Sent()).before(sent_at), tools):
-        raise Deferred("the payment's row has changed since it was read")
+    try:
+        _write_sent(row, wanted.refund_id, row.refunds_sent.get(wanted.refund_id, Sent()).before(sent_at), tools)
+    except WriteRefused:
+        raise Deferred("the payment's row has changed since it was read") from None
     made = tools.stripe.create_refund(wanted, str(row.payment_intent_id))
     if isinstance(made, StripeRefund):
         return made
@@ -112,14 +115,15 @@ def _answered(event: RefundRequestedEvent, sent_at: int, code: str | None, tools
         if row is None:
             break
         sent = row.refunds_sent.get(event.data.refund_id, Sent()).answered(sent_at, code)
-        if _write_sent(row, event.data.refund_id, sent, tools):
+        with suppress(WriteRefused):
+            _write_sent(row, event.data.refund_id, sent, tools)
             return sent
     return None
 
 
-def _write_sent(row: Payment, refund_id: str, sent: Sent, tools: Tools) -> bool:
+def _write_sent(row: Payment, refund_id: str, sent: Sent, tools: Tools) -> None:
     given = {each: known._asdict() for each, known in {**row.refunds_sent, refund_id: sent}.items()}
-    return tools.payments.write_if_unchanged(row, {"refunds_sent": given}, now=tools.now()) is not None
+    tools.payments.write_if_unchanged(row, {"refunds_sent": given}, now=tools.now())
 
 
 def tell(row: Payment, found: StripeRefund, tools: Tools, *, seen_at: int, correlation_id: str = "") -> None:

@@ -129,8 +129,6 @@ def _correct(
     if row is None:
         return tools.payments.insert(order_id, found.changes, now=now)
     written = tools.payments.write_if_unchanged(row, found.changes, now=now)
-    if written is None:
-        raise WriteRefused(None)
     count_end(row, found.changes.get("state"), tools)
     tools.log(found.says, **{**row.log_fields, "payment_intent_id": intent.payment_intent_id})
     return written
