@@ -17,10 +17,9 @@ from pydantic import ValidationError
 from onecharge.contract.events import reason_of
 from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charge_rows import Dispute, Payment, payment_of
-from onecharge.payments.charge_rules import StripeIntent
+from onecharge.payments.charge_rows import Payment, payment_of
 from onecharge.payments.payment_intents import read_intent
-from onecharge.payments.stripe_responses import Failure, classify
+from onecharge.payments.stripe_responses import Dispute, Failure, StripeIntent, classify
 from ops.connection import Stack
 from ops.look import MARGIN_SECONDS, orders_named_by
 

@@ -18,11 +18,11 @@ from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.transitions import OUTCOMES, WAITING
 from onecharge.payments.charge_rows import UNPAID, Payment
-from onecharge.payments.charge_rules import StripeIntent, decide, is_held
+from onecharge.payments.charge_rules import decide, is_held
 from onecharge.payments.payment_intents import read_refund
 from onecharge.payments.refund_rules import StripeRefund
 from onecharge.payments.refund_rules import own as own_refund
-from onecharge.payments.stripe_responses import Deferred, ResponseKind
+from onecharge.payments.stripe_responses import Deferred, ResponseKind, StripeIntent
 from onecharge.payments.sync_rules import find_difference
 from ops.errors import NO_SUCH_ORDER
 from ops.facts import Facts
@@ -111,7 +111,7 @@ def _row(facts: Facts) -> Iterator[Finding]:
         forget = f"{facts.ops} release {facts.order_id} --forget --yes"
         says = f"this Stripe account does not have the row's {row.payment_intent_id}"
         yield broken(says, f"store the right key; if a wrong one made it: {forget}")
-    elif facts.own and row.state is PaymentState.SUCCEEDED and not facts.own.intent.is_of(facts.shop, row.request):
+    elif facts.own and row.state is PaymentState.SUCCEEDED and not row.request.matches(facts.own.intent, facts.shop):
         says = f"{row.payment_intent_id}: shop, order, customer, amount or currency are not the row's"
         yield broken(says, "find out who changed it, here or at Stripe: docs/runbook.md#moneydiffers")
     elif differences or is_paid:

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple, Self
 
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import OTHER_PARAMETERS, Payment, PaymentStore
-from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import PaymentIntents, metadata_of, read_intent
-from onecharge.payments.stripe_responses import ResponseKind
+from onecharge.payments.stripe_responses import ResponseKind, StripeIntent
 from onecharge.runtime.dynamodb import ALL_SHARDS
 from onecharge.runtime.paging import paged
 from ops.connection import Stack

@@ -19,14 +19,8 @@ from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.charge_rows import OTHER_PARAMETERS, Payment, WriteRefused
-from onecharge.payments.charge_rules import (
-    CREATE_SECONDS,
-    Finalize,
-    StripeIntent,
-    final_changes,
-    is_held,
-    reason_of_cancellation,
-)
+from onecharge.payments.charge_rules import CREATE_SECONDS, Finalize, final_changes, is_held, reason_of_cancellation
+from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from ops.connection import ORDER, Stack
 from ops.errors import Problem
@@ -96,7 +90,7 @@ def decide(row: Payment, found: Iterable[StripeIntent], *, shop: str, of: str | 
         of: the id of the PaymentIntent that pays the order, if several have succeeded.
     """
     found = sorted(found, key=lambda each: each.created)
-    if strange := [each for each in found if not each.is_of(shop, row.request)]:
+    if strange := [each for each in found if not row.request.matches(each, shop)]:
         raise Blocked(f"{_ids(strange)} names the order, but shop, order, customer, amount or currency do not agree")
     succeeded = [each for each in found if each.status == "succeeded" and of in (None, each.payment_intent_id)]
     canceled = [each for each in found if each.status == "canceled"]

@@ -31,13 +31,12 @@ from onecharge.contract.states import PaymentState
 from onecharge.orders.refund_store import OrderRefundStore, pending_minor
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rows import UNPAID, Payment, WriteRefused, payment_of
-from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import metadata_of
 from onecharge.payments.refund import list_refunds, tell
 from onecharge.payments.refund_rules import own
 from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.stripe_rate import StripeRate
-from onecharge.payments.stripe_responses import Deferred
+from onecharge.payments.stripe_responses import Deferred, StripeIntent
 from onecharge.payments.sync import sync_row
 from onecharge.payments.sync_rules import find_difference
 from onecharge.payments.tools import Tools

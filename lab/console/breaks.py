@@ -27,6 +27,7 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.charge_rows import payment_of
 from onecharge.payments.charge_rules import KEY_AGES_SECONDS
+from onecharge.payments.payment_intents import confirm_key, create_key
 from onecharge.runtime.dynamodb import to_item
 from ops.connection import Stack
 from ops.errors import Problem
@@ -290,8 +291,8 @@ class LocalBreaks:
             UpdateExpression="SET placed_at = :at",
             ExpressionAttributeValues=to_item({":at": placed_at}),
         )
-        keys = [payment.create_key(self.ops.shop, number) for number in range(len(KEY_AGES_SECONDS))]
-        for key in (*keys, payment.confirm_key(self.ops.shop)):
+        keys = [create_key(payment, self.ops.shop, number) for number in range(len(KEY_AGES_SECONDS))]
+        for key in (*keys, confirm_key(payment, self.ops.shop)):
             self.stack.stripe.delete_keys(key)
         self.delete_row(order_id)
 

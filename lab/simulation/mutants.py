@@ -15,13 +15,13 @@ from onecharge.orders.refund_store import OrderRefundStore, _is_still, pending_m
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge import confirm, create
 from onecharge.payments.charge_rows import Payment, WriteRefused, next_revision
-from onecharge.payments.charge_rules import Finalize, Step, StripeIntent, decide, final_changes, is_held, may_create
+from onecharge.payments.charge_rules import Finalize, Step, decide, final_changes, is_held, may_create
 from onecharge.payments.payment_intents import Response
 from onecharge.payments.refund import _write_sent
 from onecharge.payments.refund_rules import REFUSED, Sent, StripeRefund, after_refusal, own
 from onecharge.payments.refund_rules import decide as decide_refund
 from onecharge.payments.stripe_events import parse_event
-from onecharge.payments.stripe_responses import Failure, ResponseKind, classify
+from onecharge.payments.stripe_responses import Failure, ResponseKind, StripeIntent, classify
 from onecharge.payments.sync import sync, sync_row
 from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.tools import Tools

@@ -18,8 +18,7 @@ from lab.simulation.service import ORDERS
 from lab.simulation.world import DISPUTES, OPERATOR_BOUNDS, Scenario, Violation
 from onecharge.contract.events import Event
 from onecharge.contract.refund_events import RefundRequestedEvent, RefundState, is_refundable_despite
-from onecharge.payments.charge_rows import Dispute
-from onecharge.payments.stripe_responses import Deferred
+from onecharge.payments.stripe_responses import Deferred, Dispute
 from onecharge.runtime.consumer import BackOff, Disposition, Done
 from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.queues import Delivery

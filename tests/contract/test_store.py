@@ -13,14 +13,11 @@ import pytest
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments import charge_rows
-from onecharge.payments.charge_rows import (
-    TERMINAL,
-    Dispute,
-    Payment,
-    PaymentStore,
-    WriteRefused,
-)
-from onecharge.payments.charge_rules import Finalize, final_changes, has_ended, recovered
+from onecharge.payments.charge_rows import TERMINAL, Payment, PaymentStore, WriteRefused
+from onecharge.payments.charge_rules import Finalize, final_changes
+from onecharge.payments.deliveries import has_ended
+from onecharge.payments.stripe_responses import Dispute
+from onecharge.payments.sync_rules import recovered
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import SHARDS, from_item, shard_of, to_item
 from tests.shop.builders import ORDER_ID, PAYMENTS, REQUEST, T0, intent, order

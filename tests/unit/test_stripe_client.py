@@ -17,6 +17,7 @@ import stripe
 from requests import PreparedRequest
 from responses import RequestsMock
 
+from onecharge.payments.payment_intents import create_key
 from onecharge.payments.stripe_client import STRIPE_VERSION, StripeAccount, stripe_client, stripe_request
 from onecharge.runtime import secrets
 from onecharge.runtime.alarms import Cause
@@ -87,7 +88,7 @@ def test_every_try_is_counted(
     ]
 
 
-KEY = payment().create_key(SHOP, 0)
+KEY = create_key(payment(), SHOP, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """The charge, on one page: from a claimed row to its outcome, by the rules of docs/protocol.md.
 
-    create ──► store the id ──► confirm ──► finalize          a fresh order: nothing else
-       └── a replay ──► retrieve the PaymentIntent: its status decides
+    create ─► store the id ─► decide by its status ─┬─► confirm or cancel it, then decide again
+      └─► held: too old, or no key left             └─► finalize, or give the lease back
 
 Only this module sends confirms, the one request that charges. charge_rules.py decides the next step, as a pure
-function; deliveries.py writes the outcome that `charge` returns, or gives the lease back. `tools.stripe` sends the
-requests (payment_intents.py); `tools.payments` is the table (charge_rows.py).
+function; deliveries.py writes the outcome that `charge` returns, or gives the lease back. `tools.payments` is the table
+(charge_rows.py). `tools.stripe` sends the requests (payment_intents.py); `tools.retrieve` and `tools.cancel` send them
+before the delivery's deadline, and list the disputes if there are any.
 """
 
 from dataclasses import replace
@@ -19,12 +20,11 @@ from onecharge.payments.charge_rules import (
     Confirm,
     Finalize,
     Held,
-    StripeIntent,
     decide,
     is_held,
     window_age_seconds,
 )
-from onecharge.payments.stripe_responses import Deferred, Failure, ResponseKind
+from onecharge.payments.stripe_responses import Deferred, Failure, ResponseKind, StripeIntent
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 

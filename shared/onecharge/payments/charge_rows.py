@@ -6,16 +6,15 @@ PENDING ────┤════════════ lease ════�
             └ crashed worker: the lease expires, and the next delivery claims the row as another owner
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from secrets import token_hex
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from onecharge.contract.events import OrderPlaced
-from onecharge.contract.refund_events import is_refundable_despite
 from onecharge.contract.states import PaymentState
 from onecharge.payments.refund_rules import Sent
+from onecharge.payments.stripe_responses import Dispute, StripeIntent
 from onecharge.runtime.dynamodb import expression_values, from_item, object_of, shard_of, to_item
 
 if TYPE_CHECKING:
@@ -47,27 +46,14 @@ class FrozenRequest:
         placed_at = int(order.placed_at.timestamp())
         return cls(order.order_id, order.amount_minor, order.currency, order.customer_id, placed_at)
 
-
-class Dispute(NamedTuple):
-    """A charge's dispute."""
-
-    dispute_id: str
-    status: str
-
     @property
-    def needs_response(self) -> bool:
-        """Whether Stripe is waiting for our evidence in a dispute, an inquiry or an appeal."""
-        return self.status.endswith("needs_response")
+    def money(self) -> tuple[int, str]:
+        return self.amount_minor, self.currency
 
-    @property
-    def took_nothing(self) -> bool:
-        """Whether it left the money with us."""
-        return is_refundable_despite(self.status)
-
-    @staticmethod
-    def that_counts(newest_first: "Iterable[Dispute]") -> "Dispute | None":
-        """The newest of a payment's disputes, preferring those that take or took money."""
-        return min(newest_first, key=lambda each: each.took_nothing, default=None)
+    def matches(self, intent: StripeIntent, shop: str) -> bool:
+        """Whether shop, order, customer, amount and currency all match. A partial match was edited by a person."""
+        named = (intent.shop, intent.order_id, intent.customer_id)
+        return named == (shop, self.order_id, self.customer_id) and intent.money == self.money
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +86,6 @@ class Payment:
     refunds_sent: Mapping[str, Sent] = field(default_factory=dict)
     """The requests sent for each refund, and any refusal, by refund id."""
     correlation_id: str = ""
-
-    def create_key(self, shop: str, number: int) -> str:
-        """An idempotency key of the row's window: a release begins another window, with other keys."""
-        return f"{shop}:{self.request.order_id}:{self.released_at or 0}:{number}"
-
-    def confirm_key(self, shop: str) -> str:
-        """The one idempotency key of this attempt and PaymentIntent."""
-        return f"{shop}:{self.request.order_id}:{self.attempt}:{self.payment_intent_id}"
 
     @property
     def dispute(self) -> Dispute | None:
@@ -178,7 +156,10 @@ class PaymentStore:
             **{"claimed_at": now, "unfinished_shard": shard_of(order.order_id), "unfinished_claimed_at": now},
             **{"reason": None, "finalized_at": None, "expires_at": None},
         }
-        frozen = _frozen(order, correlation_id)
+        frozen = {**vars(FrozenRequest.of(order)), "correlation_id": correlation_id}
+        del frozen["order_id"]  # The table's key.
+        # One payment method for each attempt: a later message cannot change it.
+        frozen[f"payment_method_{order.attempt}"] = order.payment_method
         if to_cancel:
             condition = f"{_IS_NEW} OR ({_IS_UNPAID} AND {_LEASE_IS_FREE})"
             frozen |= {"attempt": order.attempt, "cancel_requested_at": now}
@@ -270,7 +251,7 @@ class PaymentStore:
         condition: str,
         revision: str,
         *,
-        frozen: Mapping[str, Any] = MappingProxyType({}),
+        frozen: Mapping[str, Any] = {},
         **values: Any,
     ) -> Payment:
         """Make one conditional write; returns the row after it. Raises WriteRefused.
@@ -303,12 +284,6 @@ class PaymentStore:
             item: Any = refused.response.get("Item")
             raise WriteRefused(payment_of(item) if item else None) from None
         return payment_of(answer["Attributes"])
-
-
-def _frozen(order: OrderPlaced, correlation_id: str) -> dict[str, Any]:
-    """What the first claim freezes: one payment method for each attempt, so that a later message cannot change it."""
-    request = {name: value for name, value in vars(FrozenRequest.of(order)).items() if name != "order_id"}
-    return {**request, "correlation_id": correlation_id, f"payment_method_{order.attempt}": order.payment_method}
 
 
 def _name(attribute: str) -> str:

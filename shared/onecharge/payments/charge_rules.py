@@ -1,16 +1,11 @@
-"""The charge protocol's decisions, pure: no clock, no environment, no I/O. docs/protocol.md gives each rule's reason.
+"""The charge protocol's decisions, pure: no clock, no environment, no I/O. docs/protocol.md has each rule's reason."""
 
-claim ─► create ─► store the id ─► decide by the status ─┬─► confirm ─► finalize
-           └ held: too old, or no key left               └─► cancel, finalize, or give back
-"""
-
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from onecharge.contract.money import is_returned
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import TERMINAL, Dispute, FrozenRequest, Payment
-from onecharge.payments.stripe_responses import Deferred
+from onecharge.payments.charge_rows import Payment
+from onecharge.payments.stripe_responses import Deferred, StripeIntent
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 
@@ -26,9 +21,6 @@ KEY_AGES_SECONDS = (0, 30, 600, 3600, 6 * 3600)
 
 So a few minutes' outage, in which Stripe stores a 500 under each key, does not use up a fresh order's keys.
 """
-
-OPEN = ("requires_payment_method", "requires_confirmation", "requires_action")
-"""The statuses in which a PaymentIntent can still be confirmed or canceled."""
 
 EXPIRED, NOT_CHARGEABLE = "expired", "not_chargeable"
 """Reasons of CANCELED: 3-D Secure was not finished in time; Stripe refuses the amount or the currency."""
@@ -50,61 +42,8 @@ def is_held(row: Payment, now: float) -> bool:
     return row.state is PaymentState.PENDING and row.payment_intent_id is None and may_not
 
 
-def has_ended(row: Payment, attempt: int | None) -> bool:
-    """Whether a message of this attempt, or of a cancellation (None), finds nothing left to do."""
-    is_past = attempt is not None and attempt <= row.attempt and row.state is not PaymentState.PENDING
-    return row.state in TERMINAL or is_past
-
-
 class Held(Deferred):
     """No PaymentIntent is created any more: the row waits for an operator's `release`, and its message is deleted."""
-
-
-@dataclass(frozen=True)
-class StripeIntent:
-    """A PaymentIntent, as Stripe shows it."""
-
-    payment_intent_id: str
-    status: str
-    amount_minor: int
-    currency: str
-    shop: str = ""
-    """The shop, order and customer in its metadata; empty or None for a PaymentIntent that is not ours."""
-    order_id: str | None = None
-    customer_id: str = ""
-    is_described: bool = False
-    """Whether the description names the same order: a person may have edited the metadata of another order's."""
-    created: int = 0
-    """Epoch seconds, by Stripe's clock."""
-    takes_cards: bool = True
-    """False: card payments are not active for the account, and Stripe has filtered them out silently."""
-    cancellation_reason: str | None = None
-    error_code: str | None = None
-    """The decline or error code of the last error, or of the latest charge if an update cleared that error."""
-    charged_at: int | None = None
-    """When its latest charge was made, if it is expanded; epoch seconds."""
-    amount_refunded_minor: int = 0
-    is_disputed: bool = False
-    dispute: Dispute | None = None
-    """The dispute that counts, if it was read."""
-    client_secret: str | None = field(default=None, repr=False)
-
-    @property
-    def is_open(self) -> bool:
-        return self.status in OPEN
-
-    @property
-    def is_returned(self) -> bool:
-        return is_returned(self.amount_minor, self.amount_refunded_minor, self.dispute and self.dispute.status)
-
-    def pays(self, request: FrozenRequest) -> bool:
-        """Whether its amount and currency are exactly the order's."""
-        return (self.amount_minor, self.currency) == (request.amount_minor, request.currency)
-
-    def is_of(self, shop: str, request: FrozenRequest) -> bool:
-        """Whether shop, order, customer, amount and currency all match. A partial match was edited by a person."""
-        named = (self.shop, self.order_id, self.customer_id)
-        return named == (shop, request.order_id, request.customer_id) and self.pays(request)
 
 
 @dataclass(frozen=True)
@@ -140,7 +79,7 @@ def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
     if intent.status == "canceled":
         # Whoever canceled it, and whatever its amount is: it can never be charged.
         return Finalize(PaymentState.CANCELED, intent, reason_of_cancellation(intent))
-    if not intent.pays(row.request):
+    if intent.money != row.request.money:
         return Deferred("the PaymentIntent's amount or currency is not the order's", alarm=Cause.MONEY_DIFFERS)
     if intent.status == "succeeded":
         return Finalize(PaymentState.SUCCEEDED, intent)
@@ -190,17 +129,3 @@ def after_charge(intent: StripeIntent) -> dict[str, Any]:
         # The dispute was not read, or there is none: what the row has stays.
         return refunded
     return {**refunded, "dispute_id": intent.dispute.dispute_id, "dispute_status": intent.dispute.status}
-
-
-def recovered(intent: StripeIntent, now: int) -> dict[str, Any]:
-    """A lost row, written again from its PaymentIntent that succeeded. It expires when the lost one would have."""
-    return {
-        "amount_minor": intent.amount_minor,
-        "currency": intent.currency,
-        "customer_id": intent.customer_id,
-        "placed_at": intent.created,
-        "attempt": 1,
-        "correlation_id": "recovered",
-        "claimed_at": now,
-        **final_changes(Finalize(PaymentState.SUCCEEDED, intent), intent.charged_at or now),
-    }

@@ -13,8 +13,8 @@ from functools import partial
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge import charge
-from onecharge.payments.charge_rows import FrozenRequest, Payment, WriteRefused
-from onecharge.payments.charge_rules import Held, final_changes, has_ended
+from onecharge.payments.charge_rows import TERMINAL, FrozenRequest, Payment, WriteRefused
+from onecharge.payments.charge_rules import Held, final_changes
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync import count_end, report_dispute
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
@@ -80,6 +80,12 @@ def _refused(event: OrderEvent, row: Payment | None, tools: Tools) -> Dispositio
     wait_seconds = min(max(1, row.lease_expires_at - tools.now() + 1 if row else 1), tools.lease_seconds)
     tools.log("duplicate waits for the lease", **about, wait_seconds=wait_seconds, row=shown)
     return RetryAfter(wait_seconds)
+
+
+def has_ended(row: Payment, attempt: int | None) -> bool:
+    """Whether a message of this attempt, or of a cancellation (None), finds nothing left to do."""
+    is_past = attempt is not None and attempt <= row.attempt and row.state is not PaymentState.PENDING
+    return row.state in TERMINAL or is_past
 
 
 def charge_and_finalize(row: Payment, tools: Tools) -> Disposition:

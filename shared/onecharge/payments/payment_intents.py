@@ -13,10 +13,17 @@ import stripe
 
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.refund_events import RefundRequested
-from onecharge.payments.charge_rows import Dispute, Payment
-from onecharge.payments.charge_rules import StripeIntent
+from onecharge.payments.charge_rows import Payment
 from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.stripe_responses import Failure, ResponseKind, classify, is_replay, is_replayed
+from onecharge.payments.stripe_responses import (
+    Dispute,
+    Failure,
+    ResponseKind,
+    StripeIntent,
+    classify,
+    is_replay,
+    is_replayed,
+)
 
 if TYPE_CHECKING:
     from stripe import RequestOptions
@@ -40,6 +47,16 @@ class Response:
         if self.intent is None:
             raise (self.failure or Failure(ResponseKind.NO_ANSWER)).deferred
         return self.intent
+
+
+def create_key(row: Payment, shop: str, number: int) -> str:
+    """An idempotency key of the row's window: a release begins another window, with other keys."""
+    return f"{shop}:{row.request.order_id}:{row.released_at or 0}:{number}"
+
+
+def confirm_key(row: Payment, shop: str) -> str:
+    """The one idempotency key of this attempt and PaymentIntent."""
+    return f"{shop}:{row.request.order_id}:{row.attempt}:{row.payment_intent_id}"
 
 
 def description_of(order_id: str) -> str:
@@ -77,9 +94,9 @@ class PaymentIntents:
             # descriptors"): so it fits any account.
             "statement_descriptor_suffix": f"ORD {request.order_id[4:10].upper()}",
         }
-        options: RequestOptions = {"idempotency_key": row.create_key(self.shop, number)}
+        options: RequestOptions = {"idempotency_key": create_key(row, self.shop, number)}
         response = _asked(lambda: self.client.v1.payment_intents.create(parameters, options))
-        if response.intent and not response.intent.is_of(self.shop, request):
+        if response.intent and not request.matches(response.intent, self.shop):
             return Response(failure=Failure(ResponseKind.OTHER_OBJECT))
         return response
 
@@ -88,7 +105,7 @@ class PaymentIntents:
         intent_id = str(row.payment_intent_id)
         # Stripe.js in the page handles 3-D Secure (handleNextAction).
         parameters: Any = {"payment_method": row.payment_method, "use_stripe_sdk": True}
-        options: RequestOptions = {"idempotency_key": row.confirm_key(self.shop)}
+        options: RequestOptions = {"idempotency_key": confirm_key(row, self.shop)}
         return _asked(lambda: self.client.v1.payment_intents.confirm(intent_id, parameters, options), intent_id)
 
     def retrieve(self, intent_id: str) -> Response:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import stripe
 
 from onecharge.contract.events import ORDER_ID_PATTERN
-from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import metadata_of, read_intent, read_refund
 from onecharge.payments.refund_rules import StripeRefund
+from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 
 if TYPE_CHECKING:

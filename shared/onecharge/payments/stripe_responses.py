@@ -1,15 +1,17 @@
-"""Classifies what Stripe answers, and failures of the network.
+"""What Stripe answers: a PaymentIntent, as it shows it, or a failure, and which kind it is.
 
 Source: Stripe documentation, "Error handling", "Error codes", "Idempotent requests".
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import stripe
 
+from onecharge.contract.money import is_returned
+from onecharge.contract.refund_events import is_refundable_despite
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.redaction import redacted
 
@@ -27,6 +29,77 @@ class Deferred(Exception):
     def __init__(self, why: str, *, alarm: Cause | None = None, kept: Mapping[str, str | int] | None = None) -> None:
         super().__init__(why)
         self.why, self.alarm, self.kept = why, alarm, kept or {}
+
+
+# ---------------------------------------------------------------- a PaymentIntent
+
+
+class Dispute(NamedTuple):
+    """A charge's dispute."""
+
+    dispute_id: str
+    status: str
+
+    @property
+    def needs_response(self) -> bool:
+        """Whether Stripe is waiting for our evidence in a dispute, an inquiry or an appeal."""
+        return self.status.endswith("needs_response")
+
+    @property
+    def took_nothing(self) -> bool:
+        """Whether it left the money with us."""
+        return is_refundable_despite(self.status)
+
+    @staticmethod
+    def that_counts(newest_first: "Iterable[Dispute]") -> "Dispute | None":
+        """The newest of a payment's disputes, preferring those that take or took money."""
+        return min(newest_first, key=lambda each: each.took_nothing, default=None)
+
+
+@dataclass(frozen=True)
+class StripeIntent:
+    """A PaymentIntent, as Stripe shows it."""
+
+    payment_intent_id: str
+    status: str
+    amount_minor: int
+    currency: str
+    shop: str = ""
+    """The shop, order and customer in its metadata; empty or None for a PaymentIntent that is not ours."""
+    order_id: str | None = None
+    customer_id: str = ""
+    is_described: bool = False
+    """Whether the description names the same order: a person may have edited the metadata of another order's."""
+    created: int = 0
+    """Epoch seconds, by Stripe's clock."""
+    takes_cards: bool = True
+    """False: card payments are not active for the account, and Stripe has filtered them out silently."""
+    cancellation_reason: str | None = None
+    error_code: str | None = None
+    """The decline or error code of the last error, or of the latest charge if an update cleared that error."""
+    charged_at: int | None = None
+    """When its latest charge was made, if it is expanded; epoch seconds."""
+    amount_refunded_minor: int = 0
+    is_disputed: bool = False
+    dispute: Dispute | None = None
+    """The dispute that counts, if it was read."""
+    client_secret: str | None = field(default=None, repr=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be confirmed or canceled."""
+        return self.status in ("requires_payment_method", "requires_confirmation", "requires_action")
+
+    @property
+    def is_returned(self) -> bool:
+        return is_returned(self.amount_minor, self.amount_refunded_minor, self.dispute and self.dispute.status)
+
+    @property
+    def money(self) -> tuple[int, str]:
+        return self.amount_minor, self.currency
+
+
+# ---------------------------------------------------------------- a failure
 
 
 class ResponseKind(StrEnum):

@@ -16,9 +16,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import Payment, WriteRefused
-from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.stripe_events import StripeEvent
-from onecharge.payments.stripe_responses import Deferred, ResponseKind, classify
+from onecharge.payments.stripe_responses import Deferred, ResponseKind, StripeIntent, classify
 from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause

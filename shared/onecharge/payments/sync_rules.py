@@ -8,14 +8,8 @@ from typing import Any
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import Payment
-from onecharge.payments.charge_rules import (
-    Finalize,
-    StripeIntent,
-    after_charge,
-    final_changes,
-    reason_of_cancellation,
-    recovered,
-)
+from onecharge.payments.charge_rules import Finalize, after_charge, final_changes, reason_of_cancellation
+from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 
@@ -94,7 +88,7 @@ def _of_success(row: Payment, intent: StripeIntent, now: int) -> Difference | No
     if row.state is PaymentState.PENDING and now < row.lease_expires_at:
         # The lease owner finalizes it; if it crashes, SQS delivers the message again.
         return None
-    if not intent.pays(row.request):
+    if intent.money != row.request.money:
         return Difference("it succeeded with another amount or currency than was frozen", alarm=Cause.MONEY_DIFFERS)
     is_late = row.state is PaymentState.DECLINED
     return Difference(
@@ -102,3 +96,17 @@ def _of_success(row: Payment, intent: StripeIntent, now: int) -> Difference | No
         final_changes(Finalize(PaymentState.SUCCEEDED, intent), now),
         alarm=Cause.PAID_AFTER_DECLINE if is_late else None,
     )
+
+
+def recovered(intent: StripeIntent, now: int) -> dict[str, Any]:
+    """A lost row, written again from its PaymentIntent that succeeded. It expires when the lost one would have."""
+    return {
+        "amount_minor": intent.amount_minor,
+        "currency": intent.currency,
+        "customer_id": intent.customer_id,
+        "placed_at": intent.created,
+        "attempt": 1,
+        "correlation_id": "recovered",
+        "claimed_at": now,
+        **final_changes(Finalize(PaymentState.SUCCEEDED, intent), intent.charged_at or now),
+    }

@@ -9,10 +9,9 @@ from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import Event
 from onecharge.payments.charge_rows import Payment, PaymentStore
-from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.stripe_rate import StripeRate
-from onecharge.payments.stripe_responses import Deferred, classify
+from onecharge.payments.stripe_responses import Deferred, StripeIntent, classify
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.metrics import Alarm
 

@@ -13,8 +13,8 @@ import stripe
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charge_rows import Dispute, Payment
-from onecharge.payments.stripe_responses import Failure, ResponseKind
+from onecharge.payments.charge_rows import Payment
+from onecharge.payments.stripe_responses import Dispute, Failure, ResponseKind
 from ops.facts import Facts, IntentFacts
 from ops.findings import Severity, find
 from ops.story import story

@@ -92,4 +92,4 @@ def test_a_payment_intent_may_be_created_for_22_hours(placed: int, released: int
 )
 def test_a_payment_intent_is_the_orders_if_everything_agrees(changes: dict[str, Any]) -> None:
     """Shop, order, customer, amount and currency: a person may have edited any of them."""
-    assert intent(**changes).is_of(SHOP, REQUEST) is (changes == {})
+    assert REQUEST.matches(intent(**changes), SHOP) is (changes == {})

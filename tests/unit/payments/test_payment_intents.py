@@ -8,11 +8,9 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 import pytest
 from responses import RequestsMock
 
-from onecharge.payments.charge_rows import Dispute
-from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.stripe_client import stripe_client
-from onecharge.payments.stripe_responses import ResponseKind
+from onecharge.payments.stripe_responses import Dispute, ResponseKind, StripeIntent
 from tests.shop.builders import (
     BOUNDS,
     INTENTS,

@@ -13,8 +13,8 @@ import pytest
 from onecharge.contract.states import PaymentState
 from onecharge.payments import charge_rows
 from onecharge.payments.charge_rows import TERMINAL, Payment, PaymentStore, WriteRefused
-from onecharge.payments.charge_rules import Finalize, final_changes, recovered
-from onecharge.payments.sync_rules import find_difference
+from onecharge.payments.charge_rules import Finalize, final_changes
+from onecharge.payments.sync_rules import find_difference, recovered
 from onecharge.runtime.dynamodb import from_item, to_item
 from tests.shop.builders import INDEXES, ORDER_ID, PAYMENTS, REQUEST, SHOP, T0, TABLES, intent, order
 from tests.shop.dynamodb import MemoryDynamoDB
