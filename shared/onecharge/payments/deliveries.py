@@ -65,29 +65,6 @@ def _claim(event: OrderEvent, tools: Tools) -> Payment:
         return claim(order.model_copy(update={"attempt": row.attempt, "payment_method": row.payment_method}))
 
 
-def _refused(event: OrderEvent, row: Payment | None, tools: Tools) -> Disposition:
-    """Ignore a duplicate; wait if another delivery has the lease."""
-    about, shown = event.log_fields, row.shown if row else None
-    if row and has_ended(row, None if isinstance(event, CancelRequestedEvent) else event.data.attempt):
-        _report_difference(event, row, tools)
-        tools.log("duplicate ignored: the attempt has ended", **about, row=shown)
-        reemit_if_late(row, tools)
-        return Done()
-    if row and row.lease_expires_at == 0:
-        # No worker has the row. The customer may still finish 3-D Secure for an earlier attempt.
-        return BackOff()
-    # If the owner's clock is ahead, wait at most one lease; one second, if the row was lost meanwhile.
-    wait_seconds = min(max(1, row.lease_expires_at - tools.now() + 1 if row else 1), tools.lease_seconds)
-    tools.log("duplicate waits for the lease", **about, wait_seconds=wait_seconds, row=shown)
-    return RetryAfter(wait_seconds)
-
-
-def has_ended(row: Payment, attempt: int | None) -> bool:
-    """Whether a message of this attempt, or of a cancellation (None), finds nothing left to do."""
-    is_past = attempt is not None and attempt <= row.attempt and row.state is not PaymentState.PENDING
-    return row.state in TERMINAL or is_past
-
-
 def charge_and_finalize(row: Payment, tools: Tools) -> Disposition:
     """Charge a claimed row, and store the outcome; if nothing can be done now, give up the lease."""
     # A killed worker may log nothing else: this line shows when its lease expires.
@@ -125,14 +102,6 @@ def _give_back(row: Payment, deferred: Deferred, message: str, tools: Tools) -> 
         tools.log(message, alarm=deferred.alarm, **row.log_fields, why=deferred.why)
 
 
-def reemit_if_late(row: Payment, tools: Tools) -> None:
-    """Emit the outcome again through the table's stream, unless it was emitted a short time ago."""
-    now, emitted_at = tools.now(), max(row.finalized_at or 0, row.last_emitted_at or 0)
-    if now - emitted_at >= REEMIT_AFTER_SECONDS:
-        with suppress(WriteRefused):  # Each write of the row emits it.
-            tools.payments.write_if_unchanged(row, {"last_emitted_at": now}, now=now)
-
-
 def _report_difference(event: OrderEvent, row: Payment, tools: Tools) -> None:
     """Raise an alarm if the message's data differs from what the row has frozen."""
     # placed_at differs if the order was lost and placed again, or if its row was lost and recreated.
@@ -142,3 +111,37 @@ def _report_difference(event: OrderEvent, row: Payment, tools: Tools) -> None:
     if asked != row.request or row.payment_method not in methods:
         message = "message differs from the frozen request: its data is ignored"
         tools.log(message, alarm=Cause.UNEXPECTED_ERROR, **event.log_fields)
+
+
+# ---------------------------------------------------------------- duplicates
+
+
+def _refused(event: OrderEvent, row: Payment | None, tools: Tools) -> Disposition:
+    """Ignore a duplicate; wait if another delivery has the lease."""
+    about, shown = event.log_fields, row.shown if row else None
+    if row and has_ended(row, None if isinstance(event, CancelRequestedEvent) else event.data.attempt):
+        _report_difference(event, row, tools)
+        tools.log("duplicate ignored: the attempt has ended", **about, row=shown)
+        reemit_if_late(row, tools)
+        return Done()
+    if row and row.lease_expires_at == 0:
+        # No worker has the row. The customer may still finish 3-D Secure for an earlier attempt.
+        return BackOff()
+    # If the owner's clock is ahead, wait at most one lease; one second, if the row was lost meanwhile.
+    wait_seconds = min(max(1, row.lease_expires_at - tools.now() + 1 if row else 1), tools.lease_seconds)
+    tools.log("duplicate waits for the lease", **about, wait_seconds=wait_seconds, row=shown)
+    return RetryAfter(wait_seconds)
+
+
+def has_ended(row: Payment, attempt: int | None) -> bool:
+    """Whether a message of this attempt, or of a cancellation (None), finds nothing left to do."""
+    is_past = attempt is not None and attempt <= row.attempt and row.state is not PaymentState.PENDING
+    return row.state in TERMINAL or is_past
+
+
+def reemit_if_late(row: Payment, tools: Tools) -> None:
+    """Emit the outcome again through the table's stream, unless it was emitted a short time ago."""
+    now, emitted_at = tools.now(), max(row.finalized_at or 0, row.last_emitted_at or 0)
+    if now - emitted_at >= REEMIT_AFTER_SECONDS:
+        with suppress(WriteRefused):  # Each write of the row emits it.
+            tools.payments.write_if_unchanged(row, {"last_emitted_at": now}, now=now)
