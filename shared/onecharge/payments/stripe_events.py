@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import stripe
 
 from onecharge.contract.events import ORDER_ID_PATTERN
+from onecharge.payments.charge_rows import Dispute
 from onecharge.payments.charge_rules import StripeIntent
 from onecharge.payments.payment_intents import metadata_of, read_intent, read_refund
 from onecharge.payments.refund_rules import StripeRefund
@@ -62,10 +63,8 @@ class StripeEvent:
     """The charge's refunds so far, if the event says so."""
     refund: StripeRefund | None = None
     """The refund, if the event is one of it."""
-
-    @property
-    def is_of_dispute(self) -> bool:
-        return self.type.startswith("charge.dispute.")
+    dispute: Dispute | None = None
+    """The dispute, if the event is one of it: as it was when Stripe created the event."""
 
 
 def parse_event(event: Any) -> StripeEvent | None:
@@ -95,6 +94,7 @@ def parse_event(event: Any) -> StripeEvent | None:
         intent=read_intent(made) if is_of_intent and is_of_order else None,
         amount_refunded_minor=made.amount_refunded if event.type == "charge.refunded" else None,
         refund=read_refund(made) if event.type.startswith("refund.") else None,
+        dispute=Dispute(made.id, made.status) if event.type.startswith("charge.dispute.") else None,
     )
 
 
