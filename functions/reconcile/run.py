@@ -50,7 +50,8 @@ WINDOW_SECONDS = 3 * 3600
 """After an outage events are read in windows of this length, so that each run advances."""
 
 FINALIZING_SECONDS = 300
-"""Events are read once they are this old: by then the charge's own worker has finalized the row, or never will."""
+"""Events are read once they are this old: by then the charge's own worker has finalized the row, or never will; and so
+has each sync that asked Stripe before the event, and writes after a webhook has found that the row shows it."""
 
 LISTED_AFTER_SECONDS = 30 * 60
 """While webhooks arrive, events are listed this often, since Stripe counts reads (Stripe documentation, "Rate limits").

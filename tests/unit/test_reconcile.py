@@ -23,7 +23,7 @@ from reconcile.run import (
     WINDOW_SECONDS,
 )
 from tests.shop.builders import T0
-from tests.shop.scripted_stripe import ASKS_FOR_ACTION, NO_ANSWER, WRONG_KEY
+from tests.shop.scripted_stripe import ASKS_FOR_ACTION, NO_ANSWER, WRONG_KEY, afterwards, meanwhile
 from tests.shop.shop import RUN_SECONDS, Shop, order_id
 from tests.shop.tools import REQUIRES_ACTION_SECONDS
 
@@ -144,6 +144,32 @@ def test_while_webhooks_arrive_events_are_listed_every_half_hour(shop: Shop) -> 
         return shop.stripe.operations.count("events")
 
     assert [listed(webhooks=webhooks) for webhooks in (True, False, False)] == [2, 7, 12]
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_what_was_written_from_an_older_answer_is_corrected(shop: Shop, *, is_made_again: bool) -> None:
+    """A sync has asked Stripe. Before it writes, the total is again what the row has, and the event that says so finds
+    no difference: what the sync writes is older. The next run that lists events reads that event again."""
+    shop.deliver()
+    received(shop, shop.stripe.refund_by_hand("pi_0", 700))
+    changed = shop.stripe.refund_by_hand("pi_0", 399)
+    if is_made_again:
+        received(shop, changed)
+        shop.stripe.return_refund(shop.stripe.refunds[-1])
+        changed = shop.stripe.webhooks[-1]
+
+    def is_as_before() -> None:
+        if is_made_again:
+            shop.stripe.refund_by_hand("pi_0", 399)
+        else:
+            shop.stripe.return_refund(shop.stripe.refunds[-1])
+        received(shop, shop.stripe.webhooks[-1])
+
+    shop.stripe.next("retrieve", *[meanwhile(lambda: None)] * is_made_again, afterwards(is_as_before))
+    received(shop, changed)
+    assert shop.payment().amount_refunded_minor != sum(shop.refunded)
+    shop.run(after_seconds=DUE_SECONDS)
+    assert shop.payment().amount_refunded_minor == sum(shop.refunded)
 
 
 def test_a_silent_webhook_is_an_alarm(shop: Shop) -> None:

@@ -14,7 +14,7 @@ import stripe
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.payments.payment_intents import metadata_of, read_intent, read_refund
 from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.stripe_responses import StripeIntent
+from onecharge.payments.stripe_responses import Dispute, StripeIntent
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 
 if TYPE_CHECKING:
@@ -62,10 +62,8 @@ class StripeEvent:
     """The charge's refunds so far, if the event says so."""
     refund: StripeRefund | None = None
     """The refund, if the event is one of it."""
-
-    @property
-    def is_of_dispute(self) -> bool:
-        return self.type.startswith("charge.dispute.")
+    dispute: Dispute | None = None
+    """The dispute, if the event is one of it: as it was when Stripe created the event."""
 
 
 def parse_event(event: Any) -> StripeEvent | None:
@@ -95,6 +93,7 @@ def parse_event(event: Any) -> StripeEvent | None:
         intent=read_intent(made) if is_of_intent and is_of_order else None,
         amount_refunded_minor=made.amount_refunded if event.type == "charge.refunded" else None,
         refund=read_refund(made) if event.type.startswith("refund.") else None,
+        dispute=Dispute(made.id, made.status) if event.type.startswith("charge.dispute.") else None,
     )
 
 

@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import Payment, WriteRefused
 from onecharge.payments.stripe_events import StripeEvent
-from onecharge.payments.stripe_responses import Deferred, ResponseKind, StripeIntent, classify
+from onecharge.payments.stripe_responses import Deferred, Dispute, ResponseKind, StripeIntent, classify
 from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
@@ -48,18 +48,22 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
     Returns the order's id; None if the event is of another shop. Raises OUTAGES.
     """
     intent: StripeIntent | None = None
-    order_id, shop = event.order_id, event.shop
-    if event.is_of_dispute or event.refund is not None:
+    order_id, shop, is_disputed = event.order_id, event.shop, event.dispute is not None
+    if is_disputed or event.refund is not None:
         # A dispute or a refund does not name its order.
-        intent = tools.retrieve(event.payment_intent_id, is_disputed=event.is_of_dispute)
+        intent = tools.retrieve(event.payment_intent_id, is_disputed=is_disputed)
         order_id, shop = intent.order_id, intent.shop
     if order_id is None or shop != tools.shop:
         tools.count("EventOfAnotherShop")
         return None
     row = tools.payments.read(order_id)
+    counts = intent and intent.dispute
+    if intent and counts and event.dispute and event.dispute.dispute_id != counts.dispute_id:
+        # A charge may have several disputes, and each needs a response; the row has only the one that counts.
+        _alarm_of(event.dispute, order_id, row, intent, tools)
     shows = _difference(row, intent, tools) is None if intent else _shows(row, event, tools)
     if not shows:
-        sync_row(order_id, event.payment_intent_id, tools, is_disputed=event.is_of_dispute)
+        sync_row(order_id, event.payment_intent_id, tools, is_disputed=is_disputed)
     return order_id
 
 
@@ -134,9 +138,13 @@ def _correct(
 
 
 def report_dispute(order_id: str, row: Payment | None, intent: StripeIntent, tools: Tools) -> None:
-    """Raise an alarm for a dispute that newly needs a response."""
-    dispute = intent.dispute
-    if dispute and dispute.needs_response and (row is None or row.dispute != dispute):
+    """Raise an alarm if the dispute that counts newly needs a response."""
+    if intent.dispute and (row is None or row.dispute != intent.dispute):
+        _alarm_of(intent.dispute, order_id, row, intent, tools)
+
+
+def _alarm_of(dispute: Dispute, order_id: str, row: Payment | None, intent: StripeIntent, tools: Tools) -> None:
+    if dispute.needs_response:
         about = {"order_id": order_id, "dispute_id": dispute.dispute_id, "dispute_status": dispute.status}
         tools.alarm(Cause.CHARGE_DISPUTED, "charge disputed: respond at Stripe", row, intent, **about)
 

@@ -7,6 +7,7 @@ import pytest
 import stripe
 from responses import RequestsMock
 
+from onecharge.payments.charge_rows import Dispute
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_events import (
     EVENT_TYPES,
@@ -37,7 +38,7 @@ EVENTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("charge.refunded", CHARGE, {**OURS, "amount_refunded_minor": 400}),
     ("charge.refunded", {**CHARGE, "payment_intent": {"id": "pi_1"}}, {**OURS, "amount_refunded_minor": 400}),
     # Anyone may write a dispute's metadata: the PaymentIntent says whose it is.
-    *((each, DISPUTE, {}) for each in EVENT_TYPES if each.startswith("charge.dispute.")),
+    *((each, DISPUTE, {"dispute": Dispute("dp_1", "lost")}) for each in EVENT_TYPES if "dispute" in each),
     # What is no order id names no order.
     ("payment_intent.succeeded", stripe_intent("succeeded", metadata={}), {}),
     ("payment_intent.succeeded", stripe_intent("succeeded", metadata={**OURS, "order_id": "ord_x"}), {"shop": SHOP}),
@@ -46,7 +47,7 @@ EVENTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("type_", "thing", "says"), EVENTS)
 def test_an_event_says_whose_it_is_and_what_it_shows(type_: str, thing: dict[str, Any], says: dict[str, Any]) -> None:
-    """A PaymentIntent as it was when Stripe created the event, or the sum of refunds."""
+    """A PaymentIntent or a dispute as it was when Stripe created the event, or the sum of refunds."""
     expected = StripeEvent(event_id="evt_1", type=type_, created=T0, payment_intent_id="pi_1", **says)
     assert parse_event(stripe.Event.construct_from(event(type_, thing), None)) == expected
 

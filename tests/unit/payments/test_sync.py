@@ -194,6 +194,24 @@ def test_each_dispute_that_needs_a_response_is_one_alarm(shop: Shop) -> None:
     assert {(line["order_id"], line["dispute_id"]) for line in lines} == {(ORDER_ID, "du_0"), (ORDER_ID, "du_1")}
 
 
+def test_a_dispute_beside_the_one_that_counts_is_an_alarm_too(shop: Shop) -> None:
+    """American Express may inquire after a chargeback, and an older dispute may be appealed. The row stays."""
+    shop.deliver()
+    shop.counted.clear()
+    shown = []
+    for status, number in (
+        *(("needs_response", 0), ("lost", 0), ("warning_needs_response", 1), ("warning_closed", 1)),
+        *(("needs_response", 2), ("appeal_needs_response", 0), ("appeal_under_review", 0)),
+    ):
+        happens(shop, shop.stripe.disputed("pi_0", status, number))
+        shown.append((shop.payment().dispute_id, len(raised(shop))))
+    one, none = 1, 0
+    assert shown == [
+        *(("du_0", one), ("du_0", none), ("du_0", one), ("du_0", none)),
+        *(("du_2", one), ("du_2", one), ("du_2", none)),
+    ]
+
+
 # ---------------------------------------------------------------- others write, too; outages
 
 
