@@ -96,5 +96,6 @@ sbom: $(VENV)/opt/.sbom ## Write the software bills of materials of the deployed
 	@for each in layers/*/requirements.txt; do $(VENV)/opt/sbom/bin/cyclonedx-py requirements --output-reproducible \
 	  --sv 1.6 -o .local/sbom/$$(basename $$(dirname $$each)).json $$each || exit 1; done
 
-test nightly e2e: $(VENV)/opt/.checks
+test nightly: $(VENV)/opt/.checks
 test nightly: $(addprefix $(VENV)/opt/,.browser .stripe-types)
+nightly: $(addprefix $(VENV)/opt/,.bench .dynamodb-local)

@@ -73,7 +73,7 @@ def _sample(function: str, name: str) -> Any:
 
 def _delivered(bodies: Sequence[str]) -> Records:
     [sample] = _sample("charge_order", "order_placed")["Records"]
-    return [{**sample, "messageId": str(uuid4()), "body": body} for body in bodies]
+    return [{**sample, "messageId": (name := str(uuid4())), "receiptHandle": name, "body": body} for body in bodies]
 
 
 class Design:
@@ -138,7 +138,7 @@ class Onecharge(Design):
         given = load_template()["Resources"][logical_id_of(function)]["Properties"]["Environment"]["Variables"]
         # The name of a resource is its logical id here.
         variables = {name: number_of(name) or str(value).removeprefix("Ref ") for name, value in given.items()}
-        environment = {"POWERTOOLS_METRICS_NAMESPACE": "bench", "SHOP": "bench", **variables, **self.environment}
+        environment = {**variables, "POWERTOOLS_METRICS_NAMESPACE": "bench", "SHOP": "bench", **self.environment}
         return Function(function, f"{function}.app.handler", folders, environment)
 
     def place(self, orders: int) -> Records:

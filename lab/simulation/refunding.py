@@ -62,7 +62,7 @@ class RefundScenario(Scenario):
     puts_back: frozenset[str] = frozenset()  # Tables that are put back from one backup.
 
 
-_PEOPLE = ("refund_by_hand", "bank_returns", "hold", "dispute", "refund_in_our_name")
+_PEOPLE = ("refund_by_hand", "bank_returns", "hold", "dispute")
 _CALM: dict[str, Any] = {
     "fault_probability": 0.01,
     "crash_probability": 0.01,
@@ -111,7 +111,6 @@ class RefundWorld(BothServicesWorld):
         super().prepare()
         self.amounts: dict[str, int | None] = {}  # What was requested under each idempotency key.
         self.refused: set[str] = set()  # The refunds of which was told that Stripe has refused them.
-        self.by_hand: set[str] = set()  # The refunds that a person has made in our name.
         self.is_put_back = False
         self.seen: tuple[int, ...] = ()
         self.stripe.behavior.stores_refused_refunds = self.choices.happens(0.5)
@@ -253,14 +252,6 @@ class RefundWorld(BothServicesWorld):
         if self.stripe.refund_in_dashboard(PAYMENT_INTENT, self.one_of((100, 400))):
             self._note("somebody refunds by hand", fault="by hand")
 
-    def refund_in_our_name(self) -> None:
-        """A person makes what still waits."""
-        for refund_id, amount in [*self.pending.items()][:1]:
-            if not self.live(refund_id) and refund_id not in self.refused:
-                self.by_hand.add(refund_id)
-                self._note(f"somebody makes {refund_id[-4:]} by hand", fault="by hand, in our name")
-                self.stripe.refund_in_dashboard(PAYMENT_INTENT, amount, refund_id=refund_id)
-
     def bank_returns(self) -> None:
         if made := [each for each in self.stripe.refunds if each.is_live]:
             returned = self.one_of(made)
@@ -342,12 +333,12 @@ class RefundWorld(BothServicesWorld):
             return
         made = [each for each in self.stripe.refunds if each.is_live]
         ours = [each.metadata.get("refund_id") for each in made]
-        for refund_id in {*ours} - {None, *self.by_hand}:
+        for refund_id in {*ours} - {None}:
             if ours.count(refund_id) > 1:
                 raise Violation("refunded twice", self.timeline)
             if refund_id in self.refused:
                 raise Violation("told to be refused, and refunded", self.timeline)
-        told = [each for each in made if each.metadata.get("refund_id") not in {None, *self.pending, *self.by_hand}]
+        told = [each for each in made if each.metadata.get("refund_id") not in {None, *self.pending}]
         accepted = sum(self.pending.values()) + sum(each.amount for each in told)
         left = max(0, AMOUNT_MINOR - sum(_number(self._order, each) for each in _SUMS))
         if left + accepted > AMOUNT_MINOR and not self.is_put_back:
@@ -387,8 +378,7 @@ class RefundWorld(BothServicesWorld):
             made = [each for each in self.stripe.refunds if each.metadata.get("refund_id") == refund_id]
             live = [each for each in made if each.is_live]
             state = RefundState.SUCCEEDED if live else RefundState.FAILED
-            if refund_id not in self.by_hand or len(made) < 2:
-                ends[refund_id[-4:]] = told, (state, bool(made), live[0].pending_reason if live else None)
+            ends[refund_id[-4:]] = told, (state, bool(made), live[0].pending_reason if live else None)
             self.met(f"ended: {state}{' at Stripe' if made and not live else ''}")
         for name, (says, shown) in ends.items():
             if says != shown:

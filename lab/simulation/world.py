@@ -42,6 +42,7 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rows import Payment, payment_of
 from onecharge.payments.charge_rules import CREATE_SECONDS
 from onecharge.payments.payment_intents import description_of
+from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import Consumer, Disposition
@@ -52,7 +53,7 @@ from ops.release import Blocked, Release
 from stripe_standin import attempts
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod
-from tests.shop.builders import BOUNDS, DAY, HOUR, INDEXES, PAYMENTS, T0, TABLES, order
+from tests.shop.builders import BOUNDS, DAY, HOUR, INDEXES, PAYMENTS, PAYMENTS_STATE, T0, TABLES, order
 from tests.shop.dynamodb import Io, Item, MemoryDynamoDB
 from tests.shop.sdk import client_of
 from tests.shop.stripe import REASONS_BY_HAND, USUAL_FAULTS, ShopStripe
@@ -73,7 +74,7 @@ _ANOTHER_CARD_SECONDS = (0, 60, HOUR, 23 * HOUR)
 _LATE_SECONDS = 2 * DAY + HOUR
 """By then Stripe has executed each request that it has answered with a 500 and executes at all."""
 _RECONCILED_SECONDS = 14 * DAY
-"""The reconciler reads events of 29 days, and runs every few minutes: a schedule that leaps has it run this often."""
+"""The reconciler reads events of 29 days, and runs every few minutes: before a schedule leaps on, they are read."""
 _CLOCKS_SECONDS = 80 * 60
 """How far two workers' clocks differ at most."""
 _UNSTORED = ("drop before", "drop after", "time-out", "503", "429", "429 lock_timeout", "401", "502", "424")
@@ -549,12 +550,20 @@ class World(Io):
         if self._stripe_sends(0.5) or not self.queue:
             return
         seconds = min(each.visible_at for each in self.queue) - self.time
+        if self._would_leave_events_unread(seconds):
+            self.reconcile()
+            return
         self.pass_time(seconds)
         if self.faults_on and seconds >= HOUR:
             self._may_lose_a_row()
-        every_seconds = RECONCILE_EVERY_SECONDS if self.scenario.reconciles else _RECONCILED_SECONDS
-        if self.time >= self.reconciled_at + every_seconds:
+        if self.scenario.reconciles and self.time >= self.reconciled_at + RECONCILE_EVERY_SECONDS:
             self.reconcile()
+
+    def _would_leave_events_unread(self, seconds: int) -> bool:
+        """Whether time may leap so far only after the reconciler, which runs every few minutes, has read them."""
+        checkpoint = self.dynamodb.tables[PAYMENTS_STATE].get((ReconcileCheckpoint.job,))
+        since = int(checkpoint["since"]["N"]) if checkpoint else T0
+        return self.time + seconds >= since + _RECONCILED_SECONDS
 
     def _receive(self, message: Message) -> None:
         message.receives += 1
@@ -629,9 +638,12 @@ class World(Io):
         self._let_the_bank_decide(0.6)
         if self._stripe_sends(0.5):
             self.run_until_idle()
-        self.pass_time(self.one_of(self.scenario.waits_seconds))
-        is_due = self.time >= self.reconciled_at + _RECONCILED_SECONDS
-        if self.scenario.reconciles or self.choices.happens(0.3) or is_due:
+        seconds = self.one_of(self.scenario.waits_seconds)
+        while self._would_leave_events_unread(seconds):
+            self.reconcile()
+            self.run_until_idle()
+        self.pass_time(seconds)
+        if self.scenario.reconciles or self.choices.happens(0.3):
             self.reconcile()
             self.run_until_idle()
         if any(map(self._is_held, self.rows.values())) and self.choices.happens(0.7):

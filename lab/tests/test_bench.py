@@ -1,13 +1,16 @@
 """`make bench`: the bill follows from what was counted, and a function that fails has no figures."""
 
+import shutil
 from pathlib import Path
 
 import botocore
 import pytest
+from rich.console import Console
 
-from lab.bench.__main__ import COLD, DUPLICATES, FRESH, MEMORY, MILLION, table
+from lab.bench.__main__ import COLD, DUPLICATES, FRESH, MEMORY, MILLION, bench, table
 from lab.bench.designs import DESIGNS, NAIVE, OURS, Function, Invocation, WorkFailed
 from lab.bench.prices import VCPU_MB, Settings, dollars, settings_of
+from tests.support.harness import PROJECT
 
 _FUNCTION = """
 import boto3
@@ -28,6 +31,17 @@ def test_an_invocation_is_counted_with_its_log_and_its_requests(tmp_path: Path) 
         assert (took.log, list(map(tuple, took.units)), took.sent) == ("x" * 9 + "\n", [("sns", 1)], ["m"])
         with pytest.raises(WorkFailed, match="KeyError: 'service'"):
             function.invoke({})
+
+
+@pytest.mark.nightly
+def test_the_whole_benchmark_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """All three designs charge each fresh order once, and the table has a figure for ours in each row."""
+    if not (shutil.which("java") and (PROJECT / ".venv/opt/dynamodb-local").exists()):
+        pytest.skip("DynamoDB Local needs Java, and npm to install it")
+    bench(2, Console())
+    rows = [line for line in capsys.readouterr().out.splitlines()[2:] if line]
+    assert len(rows) == 5
+    assert "again" not in "".join(rows)
 
 
 @pytest.mark.parametrize(("memory_mb", "billed_ms"), [(VCPU_MB, 110), (2 * VCPU_MB, 110), (VCPU_MB / 4, 140)])

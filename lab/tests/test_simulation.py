@@ -44,7 +44,7 @@ MET = {
     },
     "refunds": {
         *("crash before the effect", "crash after the effect", "killed at the time-out", "zombie", "delay"),
-        *("clock differs", "API key of another account", "by hand", "by hand, in our name", "bank returns", "held"),
+        *("clock differs", "API key of another account", "by hand", "bank returns", "held"),
         *("disputed", "put back", "late duplicate", "record lost", "Republished", "sns Publish: refused"),
         *("stripe: key pruned", "stripe: the list lacks a refund", "stripe create refund: balance too low"),
         *("stripe create refund: 500, executed 23 hours later", "dynamodb TransactWriteItems: answer lost"),
