@@ -1,5 +1,6 @@
 """reconcile: a scheduled run finds what no webhook and no message has told; what fails does not block the rest."""
 
+from functools import partial
 from typing import Any
 from unittest.mock import Mock
 
@@ -215,6 +216,18 @@ def test_an_order_that_is_held_raises_one_alarm_a_day(shop: Shop) -> None:
     assert held == {order_id("a"), order_id("b")}
     shop.restore(shop.row() | {"released_at": shop.now})
     assert alarms_of(shop, after_seconds=HELD_ALARM_SECONDS - DUE_SECONDS * 5) == []
+
+
+def test_a_held_row_that_changes_meanwhile_raises_its_alarm_once_more(shop: Shop) -> None:
+    """It has not failed: the next run finds it as it is then."""
+    shop.crash_before("create")
+    shop.now = T0 + CREATE_SECONDS
+    row = shop.payment()
+    shop.io.at["dynamodb UpdateItem"] = partial(shop.store.write_if_unchanged, row, {"reason": "x"}, now=shop.now)
+    for _ in range(2):
+        assert alarms_of(shop, after_seconds=1) == [Cause.HELD]
+        assert "ReconcileFailed" not in shop.counted
+    assert alarms_of(shop, after_seconds=1) == []
 
 
 def test_one_row_that_fails_blocks_no_other(shop: Shop) -> None:

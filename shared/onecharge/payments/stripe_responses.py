@@ -1,4 +1,4 @@
-"""What Stripe answers: a PaymentIntent, as it shows it, or a failure, and which kind it is.
+"""What Stripe answers: a PaymentIntent as Stripe shows it, or a failure, which is classified.
 
 Source: Stripe documentation, "Error handling", "Error codes", "Idempotent requests".
 """

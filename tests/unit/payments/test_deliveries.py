@@ -4,6 +4,7 @@ Once a cancellation is requested nothing is confirmed, CANCELED rests on what St
 """
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -63,6 +64,17 @@ def test_a_late_duplicate_has_the_outcome_emitted_again(shop: Shop, card: str, a
         shop.passes(seconds)
         assert (shop.deliver(payment_method=NO_FUNDS if attempt == 2 else card), shop.row()) == (Done(), expected)
     assert len(shop.stripe.requests) == sent
+
+
+def test_a_row_that_changes_meanwhile_is_not_emitted_again(shop: Shop) -> None:
+    """The write that changed it has emitted it."""
+    shop.deliver()
+    shop.passes(REEMIT_AFTER_SECONDS)
+    row = shop.payment()
+    write = partial(shop.store.write_if_unchanged, row, {"amount_refunded_minor": 1}, now=shop.now)
+    shop.io.at["dynamodb UpdateItem answered"] = write
+    assert shop.deliver() == Done()
+    assert (shop.payment().amount_refunded_minor, shop.payment().last_emitted_at) == (1, None)
 
 
 def test_a_message_of_an_earlier_attempt_continues_an_unfinished_one(shop: Shop) -> None:
