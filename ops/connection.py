@@ -133,13 +133,11 @@ class Stack:
 
     def parameter(self, name: str) -> str:
         """The value of a parameter of template.yaml."""
-        given = self._described.get("Parameters", [])
-        return self._named("parameter", name, {each["ParameterKey"]: each["ParameterValue"] for each in given})
+        return self._named("parameter", name, self._described["Parameter"])
 
     def output(self, name: str) -> str:
         """The value of an output of template.yaml."""
-        given = self._described.get("Outputs", [])
-        return self._named("output", name, {each["OutputKey"]: each["OutputValue"] for each in given})
+        return self._named("output", name, self._described["Output"])
 
     def _named(self, kind: str, name: str, found: Mapping[str, str]) -> str:
         if name not in found:
@@ -147,12 +145,13 @@ class Stack:
         return found[name]
 
     @cached_property
-    def _described(self) -> Mapping[str, Any]:
-        return dict(self.client("cloudformation").describe_stacks(StackName=self.name)["Stacks"][0])
+    def _described(self) -> Mapping[str, Mapping[str, str]]:
+        [stack] = self.client("cloudformation").describe_stacks(StackName=self.name)["Stacks"]
+        named = {kind: stack.get(f"{kind}s", []) for kind in ("Parameter", "Output")}
+        return {kind: {each[f"{kind}Key"]: each[f"{kind}Value"] for each in listed} for kind, listed in named.items()}
 
     @cached_property
     def _resources(self) -> Mapping[str, str]:
-        # DescribeStackResources ends at 100 resources (AWS CloudFormation API reference); this one has pages.
         pages = self.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=self.name)
         found = [each for page in pages for each in page["StackResourceSummaries"]]
         return {each["LogicalResourceId"]: each.get("PhysicalResourceId", "") for each in found}

@@ -48,10 +48,7 @@ def test_a_paid_order_by_any_of_its_names(operated: OperatedStack) -> None:
 def test_another_reference_says_so(operated: OperatedStack) -> None:
     """An unknown order, refund or PaymentIntent, something else, and a PaymentIntent of another application."""
     [finding] = operated.ops("explain", ORDER_ID)[1]["findings"]
-    assert [finding[name] for name in ("says", "fix")] == [
-        "neither the tables nor Stripe know this order",
-        NO_SUCH_ORDER,
-    ]
+    assert [finding["says"], finding["then"]] == ["neither the tables nor Stripe know this order", NO_SUCH_ORDER]
     foreign = operated.intent(ORDER_ID, metadata={"order_id": "of-another-application"})
     words = {"pi_none": "Stripe does not show", foreign: "metadata names no order", "ord_nope": "is no id of an order"}
     words |= {REFUND_ID: "has no such refund: check the id"}
@@ -72,24 +69,19 @@ def test_a_command_can_be_typed_as_it_is_printed(operated: OperatedStack, monkey
         [finding] = operated.ops("explain", ORDER_ID)[1]["findings"]
         status, document, _ = operated.ops("pending")
         [listed] = document["pending"]
-        assert [finding["fix"], listed["fix"]] == [f"{command} release {ORDER_ID} --yes"] * 2
+        assert [finding["then"], listed["then"]] == [f"{command} release {ORDER_ID} --yes"] * 2
         assert status == 1
         monkeypatch.setattr(type(operated.stack), "is_local", False)  # As a deployed stack.
 
 
-@pytest.mark.parametrize(
-    ("limit", "says"),
-    [("LISTED_MAX", "more PaymentIntents of the order's first day"), ("LOG_SECONDS", "log was not read to its end")],
-)
-def test_what_was_not_read_is_reported(
-    operated: OperatedStack, monkeypatch: pytest.MonkeyPatch, limit: str, says: str
-) -> None:
-    """Something of this order may be in it."""
+def test_what_was_not_read_is_reported(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something of this order may be in it: in the log, and among the PaymentIntents of its first day."""
     operated.place(order_id=ORDER_ID, status="PAID")
     operated.intent("ord_" + "c" * 32)
-    assert says not in operated.ops("explain", ORDER_ID)[2]
-    monkeypatch.setattr(facts, limit, -1 if limit == "LOG_SECONDS" else 0)
-    assert says in operated.ops("explain", ORDER_ID)[2]
+    assert "omitted" not in operated.ops("explain", ORDER_ID)[1]
+    monkeypatch.setattr(facts, "READ_SECONDS", -1)
+    omitted = operated.ops("explain", ORDER_ID)[1]["omitted"]
+    assert [each.partition(" was not read")[0] for each in omitted] == ["the log", "Stripe's list of the order's day"]
 
 
 def test_the_log_lines_are_in_the_timeline(operated: OperatedStack) -> None:
@@ -180,7 +172,7 @@ def test_what_waits_is_listed_the_oldest_first(operated: OperatedStack) -> None:
     assert [(each["order_id"], each["what"], each["says"]) for each in document["pending"]] == [
         (old, "order PENDING", "no worker has taken attempt 1 yet"),
         (asks, "order REQUIRES_ACTION", "the customer has to authenticate (3-D Secure)"),
-        (alone, "payment PENDING", "there is a payment, and no order"),
+        (alone, "payment PENDING", "there is a payment without a PaymentIntent, and no order"),
         (young, "order PENDING", "a worker has the row"),
     ]
     assert (status, "3:00:" in text) == (1, True)
