@@ -22,14 +22,13 @@ import stripe
 from botocore.config import Config
 
 from onecharge.contract.events import ORDER_ID_PATTERN
-from onecharge.contract.refund_events import REFUND_ID_PATTERN
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.dynamodb import expression_values, to_item
+from onecharge.runtime.dynamodb import to_item
 from ops.errors import NO_SUCH_ORDER, ExitStatus, Problem
 
 STACK_JSON = Path(__file__).resolve().parent.parent / ".local" / "stack.json"
@@ -38,7 +37,7 @@ _CONFIG = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard"
 _BOUNDS = TimeBounds(30)
 """Stripe's timeouts are those of a function with a timeout of so many seconds: a person waits."""
 
-ORDER: Any = {"metavar": "ORDER", "help": "its id, or its PaymentIntent's (pi_…) or refund's (rfd_…, re_…)"}
+ORDER: Any = {"metavar": "ORDER", "help": "its id (ord_…), or its PaymentIntent's (pi_…)"}
 """The argument that Stack.order_id_of reads."""
 
 type Item = Mapping[str, Any]
@@ -182,19 +181,11 @@ class Stack:
         return PaymentIntents(self.stripe, self.shop)
 
     def order_id_of(self, given: str) -> str:
-        """The order of an order id, a refund's (rfd_…), or of a PaymentIntent's or a refund's at Stripe."""
+        """The order of an order id or a PaymentIntent's."""
         if re.fullmatch(ORDER_ID_PATTERN, given):
             return given
-        if re.fullmatch(REFUND_ID_PATTERN, given):
-            # Refunds are stored by their order: the table is read, which costs a cent for some ten thousand of them.
-            wanted = {"FilterExpression": "refund_id = :id", "ExpressionAttributeValues": expression_values(id=given)}
-            if found := list(self.scan(self.resource("OrderRefundsTable"), **wanted)):
-                return str(found[0]["order_id"]["S"])
-            raise Problem(NO_SUCH_ORDER.replace("order", "refund"), ExitStatus.FOUND)
-        if re.fullmatch(r"re_\w+", given):
-            given = str(self.stripe.v1.refunds.retrieve(given).payment_intent)
         if not re.fullmatch(r"pi_\w+", given):
-            raise Problem(f"{given} is no id of an order (ord_…), a refund (rfd_… or re_…) or a PaymentIntent (pi_…)")
+            raise Problem(f"{given} is no id of an order (ord_…) or a PaymentIntent (pi_…)")
         shown = self.payment_intents.retrieve(given)
         if shown.intent and shown.intent.order_id:
             return shown.intent.order_id

@@ -1,7 +1,4 @@
-"""The messages in the DLQs: list them, or send them back to their queues.
-
-    dlq list       each message: why it is there, its order, its age
-    dlq redrive    all of them
+"""The messages in the DLQs: list each with its reason, order and age, or send all back to their queues.
 
 A redrive is one more delivery. It charges no order twice and makes no refund twice, at any age: the worker asks its row
 and Stripe. A request for a refund that is no longer PENDING is deleted instead. What this version's code cannot read
