@@ -229,24 +229,21 @@ def _refunds(facts: Facts) -> Iterator[Finding]:
 
 
 def _refund(facts: Facts, refund: StoredRefund, listed: Sequence[StripeRefund]) -> Finding | None:
-    name, made = f"{refund.refund_id} of {as_money(refund.amount_minor, refund.currency)}", None
-    made = own_refund(refund.refund_id, listed)
+    name = f"{refund.refund_id} of {as_money(refund.amount_minor, refund.currency)}"
+    made, is_pending = own_refund(refund.refund_id, listed), refund.status is RefundState.PENDING
     # No table says why the last delivery did not finish it.
-    whys = [
-        fields["why"] for _, fields in facts.lines if fields.get("refund_id") == refund.refund_id if "why" in fields
-    ]
+    whys = [why for _, line in facts.lines if line.get("refund_id") == refund.refund_id if (why := line.get("why"))]
     never = "it follows by itself: never pay it in another way, or it is paid twice"
     top_up = f"top it up (Dashboard, Balances): {never}"
     if facts.own and (shown := _why_refund_differs(refund, made, listed)):
         then = f"pay nothing meanwhile; if a table was put back: {_RESTORE}"
         return Finding(BROKEN, f"{name} is {refund.status}, and Stripe has {shown}", then)
-    if refund.status is RefundState.PENDING and made:
-        return _late(f"{name}: Stripe shows it as {made.status}", never, facts.now - _epoch(refund.requested_at))
-    if refund.status is RefundState.PENDING and whys[-1:] == [ResponseKind.BALANCE_TOO_LOW]:
+    if is_pending and made is None and whys[-1:] == [ResponseKind.BALANCE_TOO_LOW]:
         return Finding(BROKEN, f"Stripe refuses {name} for now: {whys[-1]}", top_up)
-    if refund.status is RefundState.PENDING:
-        what = f"{name}: it waits for the payment service" + (f" ({whys[-1]})" if whys else "")
-        return _late(what, never, facts.now - _epoch(refund.requested_at))
+    if is_pending:
+        waits = "it waits for the payment service" + (f" ({whys[-1]})" if whys else "")
+        what = f"Stripe shows it as {made.status}" if made else waits
+        return _late(f"{name}: {what}", never, facts.now - _epoch(refund.requested_at))
     if refund.status is RefundState.FAILED or (made and made.has_failed):
         code = (made.failure_code if made else None) or refund.failure_code
         says = f"{name} {'failed at' if made or refund.stripe_refund_id else 'was refused by'} Stripe: {code}"
