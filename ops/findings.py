@@ -65,7 +65,7 @@ def find(facts: Facts) -> list[Finding]:
 def _obstacles(facts: Facts) -> Iterator[Finding]:
     row = facts.payment
     if facts.order_error is not None:
-        says = f"the order's item breaks its schema, so that it is not published: {facts.order_error}"
+        says = f"the order's item breaks its schema: {facts.order_error}"
         yield Finding(BROKEN, says, "correct the item: republish publishes it once it is valid")
     elif facts.order is None and (facts.intents or (row and row.payment_intent_id)):
         yield Finding(BROKEN, "there is a payment, and no order", f"restore the Orders table: {_RESTORE}")
@@ -76,7 +76,7 @@ def _obstacles(facts: Facts) -> Iterator[Finding]:
     elif facts.order is None:
         yield Finding(BROKEN, "neither the tables nor Stripe know this order", NO_SUCH_ORDER)
     if failure := facts.failure:
-        says = f"Stripe does not show it: {failure.kind}" + (f": {failure.message}" if failure.message else "")
+        says = f"Stripe does not show it: {failure.message or failure.kind}"
         then = "store the right key in the stack's Stripe secret" if failure.alarm else "whatever waits is tried again"
         yield Finding(BROKEN if failure.alarm else WAITS, says, then)
 
@@ -93,7 +93,9 @@ def _row(facts: Facts) -> Iterator[Finding]:
     is_paid = order is not None and order.status is OrderStatus.PAID
     if row and is_held(row, facts.now):
         why = row.held_because or "it is too old to create its PaymentIntent: Stripe may have forgotten its key"
-        yield Finding(BROKEN, f"held: {why}", f"{facts.ops} release {facts.order_id} --yes")
+        is_placed = order or facts.order_error or facts.intents
+        release = f"{facts.ops} release {facts.order_id} --yes"
+        yield Finding(BROKEN, f"held: {why}", release if is_placed else "without its order it is not released")
     elif row and row.payment_intent_id and facts.has_answered and own is None:
         says = f"this Stripe account does not have the row's {row.payment_intent_id}"
         forget = f"{facts.ops} release {facts.order_id} --forget --yes"
@@ -110,8 +112,7 @@ def _row(facts: Facts) -> Iterator[Finding]:
         yield _unfinished(facts, row)
     elif row and row.state is PaymentState.REQUIRES_ACTION:
         until = time_of((row.finalized_at or row.claimed_at) + facts.requires_action_seconds)
-        says = "the customer has to authenticate (3-D Secure)"
-        yield Finding(WAITS, says, f"after that, reconcile cancels it, by {until}")
+        yield Finding(WAITS, "the customer has to authenticate (3-D Secure)", f"reconcile cancels it from {until} on")
 
 
 def _difference(facts: Facts, intent: StripeIntent) -> Finding | None:
@@ -223,9 +224,8 @@ def _refunds(facts: Facts) -> Iterator[Finding]:
         if found := _refund(facts, refund, [each for each in listed if each.refund_id == refund.refund_id]):
             yield found
     lost = {each.refund_id or "" for each in listed} - {"", *(each.refund_id for each in facts.refunds)}
-    for refund_id in sorted(lost):
-        says = f"Stripe has made {refund_id}, and OrderRefunds has no such refund"
-        yield Finding(BROKEN, says, f"if a table was put back: {_RESTORE}")
+    restore = f"if a table was put back: {_RESTORE}"
+    yield from (Finding(BROKEN, f"Stripe has made {each}, and OrderRefunds has not", restore) for each in sorted(lost))
 
 
 def _refund(facts: Facts, refund: StoredRefund, listed: Sequence[StripeRefund]) -> Finding | None:

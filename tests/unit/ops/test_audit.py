@@ -78,7 +78,7 @@ TAMPERED: list[tuple[Callable[[OperatedStack, str], Any], str]] = [
     (lambda shop, id_: shop.delete("OrdersTable", order_id=id_), "there is a payment, and no order"),
     (lambda shop, id_: shop.standin.open_dispute(intent_of(shop, id_)), "the charge is disputed"),
     (lambda shop, id_: shop.refund(id_, 500), "its refunds or its dispute changed"),
-    (refund_unknown_here, "OrderRefunds has no such refund"),
+    (refund_unknown_here, "OrderRefunds has not"),
     (lambda shop, id_: shop.put_refund(id_, refund_id=REFUND_ID, status="SUCCEEDED"), "Stripe has no such refund"),
     (refund_of_another_currency, "of 5.00 EUR"),
 ]
