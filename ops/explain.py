@@ -106,11 +106,9 @@ def _states(facts: Facts) -> Iterator[State]:
     else:
         yield State("payments", "no row")
     for each in facts.intents:
-        money, back = (
-            as_money(minor, each.intent.currency) for minor in (each.intent.amount_minor, each.refunded_minor)
-        )
-        more = f"{money}, refunded {back} of {money}" if each.refunded_minor else money
-        yield State(each.intent.payment_intent_id, each.intent.status, more)
+        money, back = as_money(each.intent.amount_minor, each.intent.currency), each.refunded_minor
+        money += f", refunded {as_money(back, each.intent.currency)} of {money}" if back else ""
+        yield State(each.intent.payment_intent_id, each.intent.status, money)
     if not facts.intents:
         yield State("stripe", "unknown" if facts.failure else "no PaymentIntent")
     for refund in facts.refunds:
