@@ -7,7 +7,7 @@ order is released, 1 if not.
 
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -231,8 +231,7 @@ class Release:
         is_ours = self._require_our_account() or self.has_looked
         began_at = self.stripe_now()
         found: dict[str, list[StripeIntent]] = {order_id: [] for order_id in wanted or ()}
-        given: Any = {"created": {"gte": since - MARGIN_SECONDS}, "limit": _PAGE_SIZE, "expand": ["data.latest_charge"]}
-        for made in self.stripe.client.v1.payment_intents.list(given).auto_paging_iter():
+        for made in self._listed(since=since - MARGIN_SECONDS):
             named, intent = orders_named_by(made), read_intent(made)
             is_ours |= intent.shop == self.stripe.shop
             if len(named) > 1:  # It is no order's.
@@ -243,6 +242,10 @@ class Release:
             then = f"`{self.ops} release ORDER --nothing --yes`"
             raise Problem(f"nothing shows that this Stripe account is the shop's: look there, then {then}")
         return Seen(began_at, found)
+
+    def _listed(self, since: int) -> Iterator[Any]:
+        given: Any = {"created": {"gte": since}, "limit": _PAGE_SIZE, "expand": ["data.latest_charge"]}
+        yield from self.stripe.client.v1.payment_intents.list(given).auto_paging_iter()
 
     def _placed_at(self, row: Payment) -> int:
         """When the order was placed: by its row, or by the order itself if that is earlier.
