@@ -7,7 +7,7 @@ moves. The order stays, at Stripe and in the tables, until it expires.
 
 import os
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -18,7 +18,7 @@ from onecharge.contract.money import as_money
 from ops.connection import Stack
 from ops.errors import ExitStatus, Problem
 from ops.facts import gather
-from ops.findings import Severity, find
+from ops.findings import FINE, find
 from ops.output import Report
 from ops.token import STAFF, access_token
 
@@ -26,10 +26,6 @@ PATIENCE_SECONDS = 120
 """How long the payment may take, and then the refund."""
 _SECONDS = 35
 """Longer than an HTTP API waits for its function."""
-
-
-def add_arguments(_: ArgumentParser) -> None:
-    """It has none of its own."""
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
@@ -54,9 +50,8 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     _request(stack, "POST", f"/orders/{order_id}/refunds", {}, scope=STAFF)
     _wait_for(stack, order_id, "SUCCEEDED", lambda order: order["refunds"][0]["status"])
     facts = gather(stack, order_id)
-    for finding in find(facts):
-        if finding.severity is not Severity.FINE:
-            raise _wrong(f"{order_id}: {finding.says}")
+    if (first := find(facts)[0]).severity is not FINE:
+        raise _wrong(f"{order_id}: {first.says}")
     if facts.own is None or facts.own.refunded_minor != amount:
         raise _wrong(f"{order_id} is not refunded in full at Stripe")
     return Report({"stack": stack.name, "order_id": order_id, "paid_and_refunded": as_money(amount, currency)})
@@ -67,15 +62,15 @@ def _wrong(what: str) -> Problem:
 
 
 def _request(stack: Stack, method: str, path: str, body: Any = None, *, scope: str = "") -> Any:
-    headers = {"Authorization": f"Bearer {access_token(stack, scope)}", "Idempotency-Key": str(uuid4())}
+    url, headers = f"{stack.api_url}{path}", {"Authorization": f"Bearer {access_token(stack, scope)}"}
+    headers["Idempotency-Key"] = str(uuid4())
     try:
-        url = f"{stack.api_url}{path}"
         response = requests.request(method, url, json=body, headers=headers, timeout=_SECONDS)
+        response.raise_for_status()
+        return response.json()
     except requests.RequestException as error:
-        raise _wrong(f"{method} {path}: {error}") from None
-    if not response.ok:
-        raise _wrong(f"{method} {path}: {response.status_code} {response.text[:300]}")
-    return response.json()
+        said = "" if error.response is None else f": {error.response.text[:300]}"
+        raise _wrong(f"{method} {path}: {error}{said}") from None
 
 
 def _wait_for(stack: Stack, order_id: str, wanted: str, status_of: Callable[[Any], str]) -> None:

@@ -22,14 +22,13 @@ import stripe
 from botocore.config import Config
 
 from onecharge.contract.events import ORDER_ID_PATTERN
-from onecharge.contract.refund_events import REFUND_ID_PATTERN
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
-from onecharge.runtime.dynamodb import expression_values, to_item
+from onecharge.runtime.dynamodb import to_item
 from ops.errors import NO_SUCH_ORDER, ExitStatus, Problem
 
 STACK_JSON = Path(__file__).resolve().parent.parent / ".local" / "stack.json"
@@ -38,7 +37,7 @@ _CONFIG = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard"
 _BOUNDS = TimeBounds(30)
 """Stripe's timeouts are those of a function with a timeout of so many seconds: a person waits."""
 
-ORDER: Any = {"metavar": "ORDER", "help": "its id, or its PaymentIntent's (pi_…) or refund's (rfd_…, re_…)"}
+ORDER: Any = {"metavar": "ORDER", "help": "its id (ord_…), or its PaymentIntent's (pi_…)"}
 """The argument that Stack.order_id_of reads."""
 
 type Item = Mapping[str, Any]
@@ -133,13 +132,11 @@ class Stack:
 
     def parameter(self, name: str) -> str:
         """The value of a parameter of template.yaml."""
-        given = self._described.get("Parameters", [])
-        return self._named("parameter", name, {each["ParameterKey"]: each["ParameterValue"] for each in given})
+        return self._named("parameter", name, self._described["Parameter"])
 
     def output(self, name: str) -> str:
         """The value of an output of template.yaml."""
-        given = self._described.get("Outputs", [])
-        return self._named("output", name, {each["OutputKey"]: each["OutputValue"] for each in given})
+        return self._named("output", name, self._described["Output"])
 
     def _named(self, kind: str, name: str, found: Mapping[str, str]) -> str:
         if name not in found:
@@ -147,12 +144,13 @@ class Stack:
         return found[name]
 
     @cached_property
-    def _described(self) -> Mapping[str, Any]:
-        return dict(self.client("cloudformation").describe_stacks(StackName=self.name)["Stacks"][0])
+    def _described(self) -> Mapping[str, Mapping[str, str]]:
+        [stack] = self.client("cloudformation").describe_stacks(StackName=self.name)["Stacks"]
+        named = {kind: stack.get(f"{kind}s", []) for kind in ("Parameter", "Output")}
+        return {kind: {each[f"{kind}Key"]: each[f"{kind}Value"] for each in listed} for kind, listed in named.items()}
 
     @cached_property
     def _resources(self) -> Mapping[str, str]:
-        # DescribeStackResources ends at 100 resources (AWS CloudFormation API reference); this one has pages.
         pages = self.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=self.name)
         found = [each for page in pages for each in page["StackResourceSummaries"]]
         return {each["LogicalResourceId"]: each.get("PhysicalResourceId", "") for each in found}
@@ -183,19 +181,11 @@ class Stack:
         return PaymentIntents(self.stripe, self.shop)
 
     def order_id_of(self, given: str) -> str:
-        """The order of an order id, a refund's (rfd_…), or of a PaymentIntent's or a refund's at Stripe."""
+        """The order of an order id or a PaymentIntent's."""
         if re.fullmatch(ORDER_ID_PATTERN, given):
             return given
-        if re.fullmatch(REFUND_ID_PATTERN, given):
-            # Refunds are stored by their order: the table is read, which costs a cent for some ten thousand of them.
-            wanted = {"FilterExpression": "refund_id = :id", "ExpressionAttributeValues": expression_values(id=given)}
-            if found := list(self.scan(self.resource("OrderRefundsTable"), **wanted)):
-                return str(found[0]["order_id"]["S"])
-            raise Problem(NO_SUCH_ORDER.replace("order", "refund"), ExitStatus.FOUND)
-        if re.fullmatch(r"re_\w+", given):
-            given = str(self.stripe.v1.refunds.retrieve(given).payment_intent)
         if not re.fullmatch(r"pi_\w+", given):
-            raise Problem(f"{given} is no id of an order (ord_…), a refund (rfd_… or re_…) or a PaymentIntent (pi_…)")
+            raise Problem(f"{given} is no id of an order (ord_…) or a PaymentIntent (pi_…)")
         shown = self.payment_intents.retrieve(given)
         if shown.intent and shown.intent.order_id:
             return shown.intent.order_id

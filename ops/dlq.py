@@ -1,7 +1,4 @@
-"""The messages in the DLQs: list them, or send them back to their queues.
-
-    dlq list       each message: why it is there, its order, its age
-    dlq redrive    all of them
+"""The messages in the DLQs: list each with its reason, order and age, or send all back to their queues.
 
 A redrive is one more delivery. It charges no order twice and makes no refund twice, at any age: the worker asks its row
 and Stripe. A request for a refund that is no longer PENDING is deleted instead. What this version's code cannot read
@@ -28,20 +25,14 @@ from onecharge.runtime.queues import DeadLetterAttribute
 from ops.connection import Stack
 from ops.output import Report, duration_of
 
-DLQS: Mapping[str, str | None] = {
-    "PaymentsDlq": "PaymentsQueue",
-    "OrderUpdatesDlq": "OrderUpdatesQueue",
-    "RefundsDlq": "RefundsQueue",
-    "SubscriptionsDlq": None,
-}
-"""Every DLQ of template.yaml by its logical id, and its queue. None: the event's type says where it belongs."""
+DLQS = ("PaymentsDlq", "OrderUpdatesDlq", "RefundsDlq", "SubscriptionsDlq")
+"""Every DLQ of template.yaml by its logical id. Its queue is named alike; SNS's own has messages of all queues."""
 QUEUES: Mapping[type[events.Event], str] = {
-    events.OrderPlacedEvent: "PaymentsQueue",
-    events.CancelRequestedEvent: "PaymentsQueue",
-    events.PaymentOutcomeEvent: "OrderUpdatesQueue",
-    RefundOutcomeEvent: "OrderUpdatesQueue",
+    **dict.fromkeys((events.OrderPlacedEvent, events.CancelRequestedEvent), "PaymentsQueue"),
+    **dict.fromkeys((events.PaymentOutcomeEvent, RefundOutcomeEvent), "OrderUpdatesQueue"),
     RefundRequestedEvent: "RefundsQueue",
 }
+"""The queue whose function reads an event of this type."""
 _EVENT = events.event_adapter(*QUEUES)
 _ADDED = {*DeadLetterAttribute, "RequestID", "ErrorCode", "ErrorMessage"}
 """The message attributes that our functions and SNS add (Amazon SNS Developer Guide, "Dead-letter queues")."""
@@ -57,28 +48,24 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """List the messages, or redrive them."""
-    rows, unseen, is_left, is_dry_run = list[dict[str, Any]](), list[str](), False, not arguments.yes
+    rows, unseen, is_left, redrives = list[dict[str, Any]](), list[str](), False, arguments.action == "redrive"
     for dlq in DLQS:
         with reading(stack, dlq) as (messages, more):
             for each in messages:
-                rows.append(_shown(dlq, each))
-                outcome = _LEFT
-                if arguments.action == "redrive":
-                    outcome = _redrive(stack, dlq, each, is_dry_run=is_dry_run)
-                    rows[-1]["outcome"] = f"would be {outcome}" if is_dry_run else outcome
+                outcome = _redrive(stack, dlq, each, is_dry_run=not arguments.yes) if redrives else _LEFT
+                shown = {"outcome": outcome if arguments.yes else f"would be {outcome}"} if redrives else {}
+                rows.append(_shown(dlq, each) | shown)
                 is_left |= outcome.startswith(_LEFT)
         if more:  # Another reader hides them, or the first ten of their FIFO group.
             unseen.append(f"about {more} in {dlq}: try again in 15 minutes")
     document = {"messages": rows, "not_seen": unseen}
-    is_wrong = is_left or bool(unseen)
-    return Report(document, is_wrong, is_dry_run=is_dry_run and arguments.action == "redrive")
+    return Report(document, is_left or bool(unseen), is_dry_run=redrives and not arguments.yes)
 
 
 def _shown(dlq: str, message: Message) -> dict[str, Any]:
     """Why it is there, the order that it names even if the code cannot read it, and its age in the DLQ."""
     given, body = message.get("MessageAttributes", {}), _body(message)
     attributes = {name: each.get("StringValue") for name, each in given.items()}
-    named = re.search(r"\bord_[0-9a-f]{32}\b", body)
     # A function that cannot read a message says why, and so does SNS; SQS itself says nothing.
     code = attributes.get("ErrorCode")
     moved = f"not delivered by SNS: {code}" if code else "received too often"
@@ -87,7 +74,7 @@ def _shown(dlq: str, message: Message) -> dict[str, Any]:
         "dlq": dlq,
         "reason": attributes.get(DeadLetterAttribute.REASON, moved),
         "event_type": next((each for each in events.EventType if f'"{each}"' in body), None),
-        "order_id": named.group() if named else None,
+        "order_id": next(iter(re.findall(r"\bord_[0-9a-f]{32}\b", body)), None),
         "age": duration_of(time.time() - int(message["Attributes"]["SentTimestamp"]) / 1000),
     }
 
@@ -127,7 +114,8 @@ def _redrive(stack: Stack, dlq: str, message: Message, *, is_dry_run: bool) -> s
         event = _EVENT.validate_json(body)
     except ValidationError:
         return f"{_LEFT}: this version's code cannot read it"
-    if DLQS[dlq] not in (None, queue := QUEUES[type(event)]):
+    queue = QUEUES[type(event)]
+    if dlq not in ("SubscriptionsDlq", queue.replace("Queue", "Dlq")):
         return f"{_LEFT}: its queue does not take such an event"
     outcome = _outcome_of_refund(stack, event) if isinstance(event, RefundRequestedEvent) else _REDRIVEN
     if is_dry_run or outcome.startswith(_LEFT):

@@ -7,7 +7,6 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, 
 
 from onecharge.payments.stripe_responses import classify
 from onecharge.runtime.checkpoints import ConcurrentRun
-from onecharge.runtime.dynamodb import ReadsThrottled
 
 NO_SUCH_ORDER = "this stack has no such order: check the id, --stack, AWS_PROFILE and AWS_REGION"
 
@@ -41,9 +40,6 @@ def problem_of(error: Exception) -> Problem | None:
             return Problem(str(error))  # It names the endpoint that does not answer, or the action that is not allowed.
         case ConcurrentRun():
             return Problem("somebody else, or reconcile, has written the same checkpoint: run it again in some minutes")
-        case ReadsThrottled():
-            return Problem("DynamoDB throttles our reads: run it again later")
-        # Without the key that Stripe's error may quote.
         case stripe.APIConnectionError():
             return Problem("Stripe does not answer: is the network there, and the parameter StripeApiBase right?")
         case stripe.AuthenticationError():

@@ -5,12 +5,20 @@ Exit status: 0 if nothing is broken, 1 if something is.
 """
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import starmap
+from typing import Any, NamedTuple
 
+from onecharge.contract.money import as_money
+from onecharge.payments.payment_intents import metadata_of
 from ops.connection import ORDER, Stack
-from ops.facts import gather
-from ops.findings import Severity
+from ops.facts import Facts, IntentFacts, gather
+from ops.findings import Finding, Severity, find
 from ops.output import Report, time_of
-from ops.story import story
+
+CREATE, CONFIRM, REFUND = "create", "confirm", "refund"
+"""Requests to Stripe, as `Event.request` names them."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -27,7 +35,119 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         "correlation_id": order.correlation_id if order else None,
         "states": [each._asdict() for each in told.states],
         "what_happened": [{"at": time_of(each.at), "where": each.where, "what": each.what} for each in told.events],
-        "findings": [each.as_document() for each in told.findings],
+        "findings": [each._asdict() for each in told.findings],
         **({"omitted": list(facts.omitted)} if facts.omitted else {}),
     }
     return Report(document, is_wrong=told.findings[0].severity is Severity.BROKEN)
+
+
+# ---------------------------------------------------------------- its story, pure: the console shows it in lanes
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened: our functions' log lines tell what they did, Stripe's objects what Stripe did."""
+
+    at: float
+    """Epoch seconds; Stripe's are whole."""
+    where: str
+    """payments, stripe, or a function."""
+    what: str
+    request: str = ""
+    """The request to Stripe that did it, if there is one."""
+    tone: str = "plain"
+    """money: a charge that succeeded; failed: a person has to act, as after a dispute."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class State(NamedTuple):
+    """What one service, or Stripe, has of the order or of a refund."""
+
+    where: str
+    state: str
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that there is to tell about one order."""
+
+    now: int
+    """When it is told, in epoch seconds."""
+    states: Sequence[State]
+    events: Sequence[Event]
+    """The earliest first; within a second, Stripe's first."""
+    findings: Sequence[Finding]
+    charges: int | None
+    """Charges that succeeded, by Stripe's ledger; None if Stripe does not answer."""
+
+
+def story(facts: Facts) -> Story:
+    row = facts.payment
+    events = [event for each in facts.intents for event in _of_intent(each)]
+    if row and row.released_at:
+        events.append(Event(row.released_at, "payments", "an operator released it: Stripe had nothing of the order"))
+    events += sorted(starmap(_of_line, facts.lines), key=lambda event: event.at)
+    # Stripe's times are whole seconds: within one, its events come before what was logged of them.
+    events.sort(key=lambda event: int(event.at))
+    charges = [charge for each in facts.intents for charge in each.charges if charge.status == "succeeded"]
+    return Story(facts.now, [*_states(facts)], events, find(facts), None if facts.failure else len(charges))
+
+
+def _states(facts: Facts) -> Iterator[State]:
+    if order := facts.order:
+        more = f"attempt {order.attempt}, {order.payment_method}, {as_money(order.amount_minor, order.currency)}"
+        yield State("orders", order.status, f"{more}, placed at {order.placed_at}")
+    else:
+        yield State("orders", "unreadable" if facts.order_error else "no item")
+    if row := facts.payment:
+        why = f", {row.reason}" if row.reason else ""
+        yield State("payments", row.state, f"attempt {row.attempt}, {row.payment_intent_id or 'no PaymentIntent'}{why}")
+    else:
+        yield State("payments", "no row")
+    for each in facts.intents:
+        money, back = as_money(each.intent.amount_minor, each.intent.currency), each.refunded_minor
+        money += f", refunded {as_money(back, each.intent.currency)} of {money}" if back else ""
+        yield State(each.intent.payment_intent_id, each.intent.status, money)
+    if not facts.intents:
+        yield State("stripe", "unknown" if facts.failure else "no PaymentIntent")
+    for refund in facts.refunds:
+        by = f", requested by {refund.requested_by or 'staff'} at {refund.requested_at}: {refund.reason or 'no reason'}"
+        yield State(refund.refund_id, refund.status, as_money(refund.amount_minor, refund.currency) + by)
+
+
+_WHY = "failure_code failure_reason pending_reason reason".split()
+
+
+def _of_intent(each: IntentFacts) -> Iterator[Event]:
+    """What happened to a PaymentIntent, its charges, disputes and refunds."""
+    id_, currency = each.intent.payment_intent_id, each.intent.currency
+    ids = {"payment_intent": id_}
+    created = f"{id_} was created: {as_money(each.intent.amount_minor, currency)}"
+    yield Event(each.intent.created, "stripe", created, CREATE, details=ids)
+    if each.canceled_at is not None:
+        what = f"{id_} was canceled: {each.intent.cancellation_reason or 'no reason'}"
+        yield Event(each.canceled_at, "stripe", what, details=ids)
+    made: Any  # The SDK's objects have no attribute for what a response leaves out.
+    for made in (*each.charges, *each.disputes, *each.refunds):
+        what = f"{made.id} of {id_}, {as_money(made.amount, currency)}, is {made.status}"
+        whys = [getattr(getattr(made, "outcome", None), "reason", None), *(getattr(made, name, None) for name in _WHY)]
+        what += next((f", {why}" for why in whys if why), "")
+        request, tone = "", "failed"
+        if made.object == "charge":
+            request, tone = CONFIRM, "money" if made.status == "succeeded" else "plain"
+            what = f"CHARGED: {what}" if tone == "money" else what
+        elif made.object == "refund":
+            request, tone = REFUND, "plain"
+            what = f"{metadata_of(made).get('refund_id') or 'made by hand'}: {what}"
+        yield Event(made.created, "stripe", what, request, tone, {**ids, "id": made.id})
+
+
+_SAID_OF_A_LINE = "event_type type state status refund_id why cause code wait_seconds replayed".split()
+
+
+def _of_line(at: float, fields: Mapping[str, Any]) -> Event:
+    what = str(fields.get("message") or f"stripe request: {fields.get('endpoint')}")
+    more = ", ".join(f"{name} {fields[name]}" for name in _SAID_OF_A_LINE if fields.get(name) is not None)
+    tone = "failed" if fields.get("level") == "ERROR" else "plain"
+    return Event(at, str(fields.get("service")), f"{what}: {more}" if more else what, tone=tone, details=fields)

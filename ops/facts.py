@@ -5,10 +5,9 @@ epoch seconds, amounts minor units. findings.py judges the facts.
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 import stripe
@@ -21,16 +20,13 @@ from onecharge.payments.charge_rows import Payment, payment_of
 from onecharge.payments.payment_intents import read_intent
 from onecharge.payments.stripe_responses import Dispute, Failure, StripeIntent, classify
 from ops.connection import Stack
-from ops.look import MARGIN_SECONDS, orders_named_by
+from ops.release import MARGIN_SECONDS, orders_named_by
 
-LISTED_MAX, LOG_SECONDS = 1_000, 10
-"""What is read at most: PaymentIntents of the order's first day, and for how long the log."""
+READ_SECONDS = 10
+"""For how long the log is read, and then Stripe's list of the order's first day: of a large shop it is long."""
 _DAY_SECONDS = 26 * 3600
 _ONCE: Any = {"max_network_retries": 0}
 """A person runs the command again. With the SDK's retry, a Stripe that did not answer took 18 seconds to give up."""
-
-type Line = tuple[float, Mapping[str, Any]]
-"""A line of the functions' log: when, and its fields."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +69,8 @@ class Facts:
     """Why Stripe does not show them."""
     refunds: Sequence[StoredRefund] = ()
     """The order service's."""
-    lines: Sequence[Line] = ()
+    lines: Sequence[tuple[float, Mapping[str, Any]]] = ()
+    """Lines of the functions' log: when, and their fields."""
     omitted: Sequence[str] = ()
     """What was not read to its end."""
 
@@ -97,17 +94,19 @@ def gather(
     Args:
         intent_ids: PaymentIntents of the order, beside the row's and those of its first day.
     """
-    now, order, order_error = int(time.time()), None, None
+    now, order, order_error, omitted = int(time.time()), None, None, list[str]()
     item, row = (stack.item(table, order_id=order_id) for table in ("OrdersTable", "PaymentsTable"))
     try:
         order = StoredOrder.from_item(item) if item else None
         _ = order and order.current_attempt
     except ValidationError as invalid:
         order, order_error = None, reason_of(invalid)
-    payment, omitted = payment_of(row) if row else None, list[str]()
+    payment = payment_of(row) if row else None
     began = [payment.request.placed_at, payment.released_at or 0] if payment else []
     began += [int(datetime.fromisoformat(order.placed_at).timestamp())] if order else []
     since = min(filter(None, began), default=now - _DAY_SECONDS)
+    pages = stack.log(f'{{ $.order_id = "{order_id}" }}', since - 60) if reads_log else ()
+    lines = [line for page in _in_time(pages, "the log", omitted) for line in page]
     facts = Facts(
         order_id=order_id,
         now=now,
@@ -120,39 +119,32 @@ def gather(
         stripe_message=row["stripe_message"]["S"] if row and "stripe_message" in row else None,
         has_answered=False,
         refunds=stack.refunds.of_order(order_id),
-        lines=_log(stack, order_id, since - 60, omitted) if reads_log else (),
+        lines=sorted((each for each in lines if each[1].get("order_id") == order_id), key=lambda line: line[0]),
         omitted=omitted,
     )
     if not asks_stripe:
         return facts
-    known = {each for each in (payment and payment.payment_intent_id, *intent_ids) if each}
     created = {"gte": since - MARGIN_SECONDS, "lt": max([since, *began]) + _DAY_SECONDS}
+    given: Any = {"created": created, "limit": 100, "expand": ["data.latest_charge"]}
+    known = {each for each in (payment and payment.payment_intent_id, *intent_ids) if each}
     try:
-        known |= _listed(stack.stripe, order_id, created, omitted)
+        listed = stack.stripe.v1.payment_intents.list(given, _ONCE).auto_paging_iter()
+        of_day = _in_time(listed, "Stripe's list of the order's day", omitted)
+        known |= {each.id for each in of_day if order_id in orders_named_by(each)}
         found = filter(None, [_intent_facts(stack.stripe, each) for each in known])
         return replace(facts, has_answered=True, intents=sorted(found, key=lambda each: each.intent.created))
     except stripe.StripeError as error:
         return replace(facts, failure=classify(error))
 
 
-def _log(stack: Stack, order_id: str, since: float, omitted: list[str]) -> list[Line]:
-    """The order's lines since then. CloudWatch reads a log page by page, also those that hold none of them."""
-    lines, ends_at = list[Line](), time.monotonic() + LOG_SECONDS
-    for page in stack.log(f'{{ $.order_id = "{order_id}" }}', since):
+def _in_time[T](found: Iterable[T], what: str, omitted: list[str]) -> Iterator[T]:
+    """What is read in time: CloudWatch reads a log page by page, also those that hold nothing of the order."""
+    ends_at = time.monotonic() + READ_SECONDS
+    for each in found:
         if time.monotonic() > ends_at:
-            omitted.append("the log was not read to its end: CloudWatch Logs Insights finds later lines by order_id")
-            break
-        lines += [(at, fields) for at, fields in page if fields.get("order_id") == order_id]
-    return sorted(lines, key=lambda line: line[0])
-
-
-def _listed(client: stripe.StripeClient, order_id: str, created: Any, omitted: list[str]) -> set[str]:
-    """The PaymentIntents of this time that name the order: `release` reads all."""
-    given: Any = {"created": created, "limit": 100, "expand": ["data.latest_charge"]}
-    listed = list(islice(client.v1.payment_intents.list(given, _ONCE).auto_paging_iter(), LISTED_MAX + 1))
-    if len(listed) > LISTED_MAX:
-        omitted.append("Stripe has more PaymentIntents of the order's first day than were read")
-    return {each.id for each in listed if order_id in orders_named_by(each)}
+            omitted.append(f"{what} was not read to its end: it takes more than {READ_SECONDS} s")
+            return
+        yield each
 
 
 def _intent_facts(client: stripe.StripeClient, payment_intent_id: str) -> IntentFacts | None:

@@ -4,11 +4,11 @@ It diagnoses nothing itself. It says what the product's rules say of the row as 
 charge, or `find_difference`, by which sync writes; then who moves it, a function or a person.
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
-from enum import Enum, auto
-from typing import Any
+from enum import StrEnum
+from typing import NamedTuple
 
 from onecharge.contract.events import PAYMENT_EVENT_TYPES
 from onecharge.contract.money import as_money
@@ -28,103 +28,91 @@ from ops.errors import NO_SUCH_ORDER
 from ops.facts import Facts
 from ops.output import time_of
 
-_RESTORE = "if a table was put back: docs/runbook.md#restore-a-table"
+RECONCILED_SECONDS = 40 * 60
+"""By then reconcile has read an event that no webhook told."""
+_RESTORE = "docs/runbook.md#restore-a-table"
 
 
-class Severity(Enum):
-    """Whether nothing is left to do, it ends by itself, or a person has to act or to know."""
+class Severity(StrEnum):
+    """Whether a person has to act or to know, it ends by itself, or nothing is left to do."""
 
-    FINE = auto()
-    WAITS = auto()
-    BROKEN = auto()
+    BROKEN = "BROKEN"
+    WAITS = "WAITS"
+    FINE = "FINE"
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One sentence about the order; what happens next by itself; what a person does, or the command to type."""
+BROKEN, WAITS, FINE = Severity
+
+
+class Finding(NamedTuple):
+    """One sentence about the order, and what follows: what a person does or types, or what happens by itself."""
 
     severity: Severity
     says: str
-    next: str | None = None
-    fix: str | None = None
-
-    def as_document(self) -> dict[str, Any]:
-        return asdict(self) | {"severity": self.severity.name}
-
-
-def fine(says: str) -> Finding:
-    return Finding(Severity.FINE, says)
-
-
-def waits(says: str, then: str, until: float | None = None) -> Finding:
-    return Finding(Severity.WAITS, says, f"{then}, by {time_of(until)}" if until else then)
-
-
-def broken(says: str, fix: str, then: str | None = None) -> Finding:
-    return Finding(Severity.BROKEN, says, then, fix)
+    then: str = ""
 
 
 def find(facts: Facts) -> list[Finding]:
     """What a person has to do first, then what happens by itself."""
     found = [each for rule in (_obstacles, _row, _disputes, _order, _refunds) for each in rule(facts)]
-    if all(each.severity is Severity.FINE for each in found) and facts.order:
+    if facts.order and all(each.severity is FINE for each in found):
         declined = facts.order.status is OrderStatus.PAYMENT_DECLINED
         more = "another card can be tried" if declined else "nothing is left to do"
-        found.insert(0, fine(f"the order is {facts.order.status}: {more}"))
-    return sorted(found, key=lambda finding: -finding.severity.value)
+        found.insert(0, Finding(FINE, f"the order is {facts.order.status}: {more}"))
+    return sorted(found, key=lambda each: [*Severity].index(each.severity))
 
 
 def _obstacles(facts: Facts) -> Iterator[Finding]:
+    row = facts.payment
     if facts.order_error is not None:
-        says = f"the order's item breaks its schema, so that it is not published: {facts.order_error}"
-        yield broken(says, "correct the item: republish publishes it once it is valid")
-    elif facts.order is None and (facts.payment or facts.intents):
-        yield broken("there is a payment, and no order", "restore the Orders table: docs/runbook.md#restore-a-table")
+        says = f"the order's item breaks its schema: {facts.order_error}"
+        yield Finding(BROKEN, says, "correct the item: republish publishes it once it is valid")
+    elif facts.order is None and (facts.intents or (row and row.payment_intent_id)):
+        yield Finding(BROKEN, "there is a payment, and no order", f"restore the Orders table: {_RESTORE}")
+    elif facts.order is None and row:
+        # Any message makes a row, such as a sample event.
+        then = f"a message named it: only if it was placed in this stack, restore the Orders table: {_RESTORE}"
+        yield Finding(BROKEN, "there is a payment without a PaymentIntent, and no order", then)
     elif facts.order is None:
-        yield broken("neither the tables nor Stripe know this order", NO_SUCH_ORDER)
+        yield Finding(BROKEN, "neither the tables nor Stripe know this order", NO_SUCH_ORDER)
     if failure := facts.failure:
-        says = f"Stripe does not show it: {failure.kind}" + (f": {failure.message}" if failure.message else "")
-        then, fix = "whatever waits is tried again", "store the right key in the stack's Stripe secret"
-        yield broken(says, fix, then) if failure.alarm else waits(says, then)
+        says = f"Stripe does not show it: {failure.message or failure.kind}"
+        then = "store the right key in the stack's Stripe secret" if failure.alarm else "whatever waits is tried again"
+        yield Finding(BROKEN if failure.alarm else WAITS, says, then)
 
 
 # ---------------------------------------------------------------- the row, as Stripe shows it now
 
 
 def _row(facts: Facts) -> Iterator[Finding]:
-    row, order = facts.payment, facts.order
+    row, order, own = facts.payment, facts.order, facts.own
     if order and order.status in WAITING and (row is None or row.attempt < order.attempt):
         yield _republished(facts, f"no worker has taken attempt {order.attempt} yet")
     differences = list(filter(None, (_difference(facts, each.intent) for each in facts.intents)))
     yield from differences
-    held = row is not None and is_held(row, facts.now)
     is_paid = order is not None and order.status is OrderStatus.PAID
-    if is_paid and not (held or differences) and (row is None or row.state is not PaymentState.SUCCEEDED):
-        says = f"the order is PAID, and its payment is {row.state if row else 'lost'}"
-        yield broken(says, "look at what happened; if a table lost rows: docs/runbook.md#restore-a-table")
-    if row is None:
-        return
-    if held:
+    if row and is_held(row, facts.now):
         why = row.held_because or "it is too old to create its PaymentIntent: Stripe may have forgotten its key"
-        yield broken(f"held: {why}", f"{facts.ops} release {facts.order_id} --yes")
-    elif row.payment_intent_id and facts.has_answered and facts.own is None:
-        forget = f"{facts.ops} release {facts.order_id} --forget --yes"
+        is_placed = order or facts.order_error or facts.intents
+        release = f"{facts.ops} release {facts.order_id} --yes"
+        yield Finding(BROKEN, f"held: {why}", release if is_placed else "without its order it is not released")
+    elif row and row.payment_intent_id and facts.has_answered and own is None:
         says = f"this Stripe account does not have the row's {row.payment_intent_id}"
-        yield broken(says, f"store the right key; if a wrong one made it: {forget}")
-    elif facts.own and row.state is PaymentState.SUCCEEDED and not row.request.matches(facts.own.intent, facts.shop):
+        forget = f"{facts.ops} release {facts.order_id} --forget --yes"
+        yield Finding(BROKEN, says, f"store the right key; if a wrong one made it: {forget}")
+    elif row and own and row.state is PaymentState.SUCCEEDED and not row.request.matches(own.intent, facts.shop):
         says = f"{row.payment_intent_id}: shop, order, customer, amount or currency are not the row's"
-        yield broken(says, "find out who changed it, here or at Stripe: docs/runbook.md#moneydiffers")
-    elif differences or is_paid:
+        yield Finding(BROKEN, says, "find out who changed it, here or at Stripe: docs/runbook.md#moneydiffers")
+    elif differences:
         return
-    elif row.state is PaymentState.PENDING:
+    elif is_paid and (row is None or row.state is not PaymentState.SUCCEEDED):
+        says = f"the order is PAID, and its payment is {row.state if row else 'lost'}"
+        yield Finding(BROKEN, says, f"look at what happened; if a table lost rows: {_RESTORE}")
+    elif row and row.state is PaymentState.PENDING:
         yield _unfinished(facts, row)
-    elif row.state is PaymentState.REQUIRES_ACTION:
-        until = (row.finalized_at or row.claimed_at) + facts.requires_action_seconds
-        yield waits("the customer has to authenticate (3-D Secure)", "after that, reconcile cancels it", until)
-
-
-RECONCILED_SECONDS = 40 * 60
-"""By then reconcile has read an event that no webhook told."""
+    elif row and row.state is PaymentState.REQUIRES_ACTION:
+        until = time_of((row.finalized_at or row.claimed_at) + facts.requires_action_seconds)
+        yield Finding(WAITS, "the customer has to authenticate (3-D Secure)", f"reconcile cancels it from {until} on")
 
 
 def _difference(facts: Facts, intent: StripeIntent) -> Finding | None:
@@ -134,12 +122,12 @@ def _difference(facts: Facts, intent: StripeIntent) -> Finding | None:
         return None
     says = f"{intent.payment_intent_id} is {intent.status}: {found.says}"
     if row is None and found.changes and facts.now - (intent.charged_at or intent.created) > RECONCILED_SECONDS:
-        return broken(says, "its events were read before the row was lost: docs/runbook.md#restore-a-table")
+        return Finding(BROKEN, says, f"its events were read before the row was lost: {_RESTORE}")
     if found.changes or found.expires:
-        return waits(says, "the webhook writes it, or reconcile within 40 minutes")
+        return Finding(WAITS, says, "the webhook writes it, or reconcile within 40 minutes")
     if row and row.payment_intent_id is None and row.state in UNPAID:
-        return broken(says, f"{facts.ops} release {facts.order_id} --yes")
-    return broken(says, f"find out who charged it; {_return_money(intent)}")
+        return Finding(BROKEN, says, f"{facts.ops} release {facts.order_id} --yes")
+    return Finding(BROKEN, says, f"find out who charged it; {_return_money(intent)}")
 
 
 def _return_money(charge: StripeIntent) -> str:
@@ -153,29 +141,27 @@ def _unfinished(facts: Facts, row: Payment) -> Finding:
     """What the next delivery does."""
     said = f" (Stripe said: {facts.stripe_message})" if facts.stripe_message else ""
     if facts.now < row.lease_expires_at:
-        return waits(f"a worker has the row{said}", "it finishes, or the next delivery does", row.lease_expires_at)
-    if facts.own is None:
-        does = "continues" if row.payment_intent_id else "creates its PaymentIntent"
-        return _republished(facts, f"the next delivery {does}{said}")
-    shown = f"{row.payment_intent_id} is {facts.own.intent.status}"
-    decision = decide(row, facts.own.intent, is_answered=False)
+        then = f"it finishes, or the next delivery does, by {time_of(row.lease_expires_at)}"
+        return Finding(WAITS, f"a worker has the row{said}", then)
+    decision = decide(row, facts.own.intent, is_answered=False) if facts.own else None
     if isinstance(decision, Deferred) and decision.alarm:
-        return broken(f"{shown}: {decision.why}", "decide at Stripe (Dashboard)")
-    return _republished(facts, f"{shown}: the next delivery continues{said}")
+        return Finding(BROKEN, f"{row.payment_intent_id}: {decision.why}", "decide at Stripe (Dashboard)")
+    does = "continues" if row.payment_intent_id else "creates its PaymentIntent"
+    return _republished(facts, f"the next delivery {does}{said}")
 
 
 def _republished(facts: Facts, says: str) -> Finding:
     """What waits is published again; without an order that waits, only a person does it."""
     if facts.order is None or facts.order.status not in WAITING:
-        return broken(says, f"{facts.ops} publish {facts.order_id} --yes")
+        return Finding(BROKEN, says, f"{facts.ops} publish {facts.order_id} --yes")
     then = "its message is delivered again, or republish sends another one, first after 15 minutes"
     return _late(says, then, facts.now - facts.order.waiting_since.timestamp())
 
 
 def _late(says: str, then: str, age: float) -> Finding:
-    if age > DAY_SECONDS:
-        return broken(f"{says}; it waits for more than a day", "look for errors in what happened", then)
-    return waits(says, then)
+    if age <= DAY_SECONDS:
+        return Finding(WAITS, says, then)
+    return Finding(BROKEN, f"{says}; it waits for more than a day", f"look for errors in what happened; {then}")
 
 
 # ---------------------------------------------------------------- the order, and its disputes
@@ -203,13 +189,12 @@ def _disputes(facts: Facts) -> Iterator[Finding]:
             says += f", and {as_money(refunded, charge.currency)} of it is refunded"
             evidence = ", with the refund as evidence"
         if not dispute.needs_response:
-            yield fine(f"{says}: the customer has the money by it, or it is decided there: pay nothing")
+            yield Finding(FINE, f"{says}: the customer has the money by it, or it is decided there: pay nothing")
             continue
         shown = [each for intent in facts.intents for each in intent.disputes if each.id == dispute.dispute_id]
         due_by = next((time_of(at) for each in shown if (at := each.evidence_details.due_by)), "the date shown there")
-        yield broken(
-            says, f"respond at Stripe (Dashboard, Disputes){evidence}, by {due_by}; pay nothing back meanwhile"
-        )
+        then = f"respond at Stripe (Dashboard, Disputes){evidence}, by {due_by}; pay nothing back meanwhile"
+        yield Finding(BROKEN, says, then)
 
 
 def _order(facts: Facts) -> Iterator[Finding]:
@@ -222,10 +207,10 @@ def _order(facts: Facts) -> Iterator[Finding]:
     if order.money_differs_from(row.request) and not is_canceled:
         money = as_money(row.request.amount_minor, row.request.currency)
         says = f"the order was lost or put back, and priced again: its payment is {money}, {row.state}"
-        yield broken(says, "let its customer cancel it" if row.state in UNPAID else _return_money(charge))
+        yield Finding(BROKEN, says, "let its customer cancel it" if row.state in UNPAID else _return_money(charge))
     elif order.status is OrderStatus.CANCELED and row.state is PaymentState.SUCCEEDED:
         if not charge.is_returned:
-            yield broken("the order is CANCELED, and was charged", _return_money(charge))
+            yield Finding(BROKEN, "the order is CANCELED, and was charged", _return_money(charge))
     elif event_type and OUTCOMES[event_type].applies(order, row.attempt):
         yield _republished(facts, f"the row is {row.state}, and the order does not have it yet")
 
@@ -236,43 +221,41 @@ def _order(facts: Facts) -> Iterator[Finding]:
 def _refunds(facts: Facts) -> Iterator[Finding]:
     listed = list(map(read_refund, facts.own.refunds)) if facts.own else []
     for refund in facts.refunds:
-        yield from _refund(facts, refund, [each for each in listed if each.refund_id == refund.refund_id])
+        if found := _refund(facts, refund, [each for each in listed if each.refund_id == refund.refund_id]):
+            yield found
     lost = {each.refund_id or "" for each in listed} - {"", *(each.refund_id for each in facts.refunds)}
-    for refund_id in sorted(lost):
-        yield broken(f"Stripe has made {refund_id}, and OrderRefunds has no such refund", _RESTORE)
+    restore = f"if a table was put back: {_RESTORE}"
+    yield from (Finding(BROKEN, f"Stripe has made {each}, and OrderRefunds has not", restore) for each in sorted(lost))
 
 
-def _refund(facts: Facts, refund: StoredRefund, listed: list[StripeRefund]) -> Iterator[Finding]:
+def _refund(facts: Facts, refund: StoredRefund, listed: Sequence[StripeRefund]) -> Finding | None:
     name = f"{refund.refund_id} of {as_money(refund.amount_minor, refund.currency)}"
-    made, why = own_refund(refund.refund_id, listed), _why_not_finished(facts, refund)
+    made, is_pending = own_refund(refund.refund_id, listed), refund.status is RefundState.PENDING
+    # No table says why the last delivery did not finish it.
+    whys = [why for _, line in facts.lines if line.get("refund_id") == refund.refund_id if (why := line.get("why"))]
     never = "it follows by itself: never pay it in another way, or it is paid twice"
-    is_pending, top_up = refund.status is RefundState.PENDING, f"top it up (Dashboard, Balances): {never}"
+    top_up = f"top it up (Dashboard, Balances): {never}"
     if facts.own and (shown := _why_refund_differs(refund, made, listed)):
-        yield broken(f"{name} is {refund.status}, and Stripe has {shown}", f"pay nothing meanwhile; {_RESTORE}")
-    elif is_pending and made is None and why == ResponseKind.BALANCE_TOO_LOW:
-        yield broken(f"Stripe refuses {name} for now: {why}", top_up)
-    elif is_pending:
-        what = f"Stripe shows it as {made.status}" if made else "it waits for the payment service"
-        what += f" ({why})" if why and not made else ""
-        yield _late(f"{name}: {what}", never, facts.now - _epoch(refund.requested_at))
-    elif refund.status is RefundState.FAILED or (made and made.has_failed):
+        then = f"pay nothing meanwhile; if a table was put back: {_RESTORE}"
+        return Finding(BROKEN, f"{name} is {refund.status}, and Stripe has {shown}", then)
+    if is_pending and made is None and whys[-1:] == [ResponseKind.BALANCE_TOO_LOW]:
+        return Finding(BROKEN, f"Stripe refuses {name} for now: {whys[-1]}", top_up)
+    if is_pending:
+        waits = "it waits for the payment service" + (f" ({whys[-1]})" if whys else "")
+        what = f"Stripe shows it as {made.status}" if made else waits
+        return _late(f"{name}: {what}", never, facts.now - _epoch(refund.requested_at))
+    if refund.status is RefundState.FAILED or (made and made.has_failed):
         code = (made.failure_code if made else None) or refund.failure_code
         says = f"{name} {'failed at' if made or refund.stripe_refund_id else 'was refused by'} Stripe: {code}"
         if settled := _why_not_again(facts, refund, str(code)):
-            yield fine(f"{says}; {settled}")
-        else:
-            yield broken(says, "before you pay anything, read docs/runbook.md#refundfailed")
-    elif made and made.pending_reason == "insufficient_funds":
-        yield broken(f"Stripe holds {name}: our balance is too low", top_up)
+            return Finding(FINE, f"{says}; {settled}")
+        return Finding(BROKEN, says, "before you pay anything, read docs/runbook.md#refundfailed")
+    if made and made.pending_reason == "insufficient_funds":
+        return Finding(BROKEN, f"Stripe holds {name}: our balance is too low", top_up)
+    return None
 
 
-def _why_not_finished(facts: Facts, refund: StoredRefund) -> str | None:
-    """What the log says of the refund's last delivery: no table has it."""
-    of_it = [each for _, each in facts.lines if each.get("refund_id") == refund.refund_id and each.get("why")]
-    return str(of_it[-1]["why"]) if of_it else None
-
-
-def _why_refund_differs(refund: StoredRefund, made: StripeRefund | None, listed: list[StripeRefund]) -> str | None:
+def _why_refund_differs(refund: StoredRefund, made: StripeRefund | None, listed: Sequence[StripeRefund]) -> str | None:
     """What Stripe has instead of what the order says: none, another amount, two, or one that has not failed."""
     is_told_made = refund.status is RefundState.SUCCEEDED or refund.stripe_refund_id is not None
     if made is None:

@@ -15,9 +15,9 @@ from typing import Any
 from onecharge.orders.waiting import WaitingIndex
 from ops.connection import Stack
 from ops.facts import gather
-from ops.findings import Severity, find
-from ops.look import unfinished
+from ops.findings import BROKEN, find
 from ops.output import Report, duration_of, time_of
+from ops.release import unfinished
 
 _ALARMS_SECONDS, _REFUNDS_SECONDS = 24 * 3600, 3 * 3600
 _SHOWN_MAX = 100
@@ -34,23 +34,19 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         return _alarmed(stack, now - _ALARMS_SECONDS)
     found = set(_waiting(stack, until=now + 1))  # With what was placed within this second.
     orders = {order_id for _, order_id, what in found if what.startswith("order")}
-    rows = unfinished(stack.payments, now + 1)
-    # A payment's reason is its order's, if that waits.
-    found |= {
-        (row.claimed_at, id_, f"payment {row.state}") for row in rows if (id_ := row.request.order_id) not in orders
-    }
-    lines, documents = [], list[dict[str, Any]]()
+    rows = [row for row in unfinished(stack.payments, now + 1) if row.request.order_id not in orders]
+    found |= {(row.claimed_at, row.request.order_id, f"payment {row.state}") for row in rows}
+    lines, listed = [], list[dict[str, Any]]()
     if any(what.startswith("refund") for *_, what in found):  # No table says why a refund is not finished.
-        lines = [
-            line for page in stack.log("{ $.refund_id = * && $.why = * }", now - _REFUNDS_SECONDS) for line in page
-        ]
+        pages = stack.log("{ $.refund_id = * && $.why = * }", now - _REFUNDS_SECONDS)
+        lines = [line for page in pages for line in page]
     for since, order_id, what in sorted(found)[:_SHOWN_MAX]:
         of_it = [line for line in lines if line[1].get("order_id") == order_id]
         first = find(replace(gather(stack, order_id, asks_stripe=False), lines=of_it))[0]
         waits_for = duration_of(now - since)
-        documents.append({"order_id": order_id, "what": what, "waits_for": waits_for, **first.as_document()})
-    is_broken = any(each["severity"] == Severity.BROKEN.name for each in documents)
-    return Report({"total": len(found), "pending": documents}, is_wrong=is_broken)
+        listed.append({"order_id": order_id, "what": what, "waits_for": waits_for, **first._asdict()})
+    is_broken = any(each["severity"] is BROKEN for each in listed)
+    return Report({"total": len(found), "pending": listed}, is_wrong=is_broken)
 
 
 def _waiting(stack: Stack, until: float) -> Iterator[tuple[float, str, str]]:
@@ -71,9 +67,9 @@ def _alarmed(stack: Stack, since: float) -> Report:
         if not (line.get("cause") and line.get("message")):  # The emulator returns every line.
             continue
         about = str(line.get("order_id") or line.get("payment_intent_id") or "")
-        key = line["cause"], about
-        times = found.pop(key)["times"] + 1 if key in found else 1
+        times = found.pop((line["cause"], about), {}).get("times", 0) + 1
         why = next((f": {line[name]}" for name in ("why", "error") if line.get(name)), "")
-        found[key] = {"at": time_of(at), "cause": line["cause"], "order_id": about, "times": times}
-        found[key] |= {"says": f"{line['message']}{why}", "next": f"{stack.command} explain {about}" if about else None}
+        shown = {"at": time_of(at), "cause": line["cause"], "order_id": about, "times": times}
+        then = f"{stack.command} explain {about}" if about else None
+        found[line["cause"], about] = {**shown, "says": f"{line['message']}{why}", "next": then}
     return Report({"total": len(found), "alarms": [*reversed(found.values())]}, is_wrong=bool(found))

@@ -1,35 +1,43 @@
 """Release what is held: orders whose PaymentIntent may no longer be created, since Stripe may have lost their keys.
 
-    release ORDER             one order; --all takes every order that is held and up to a week old
-    release ORDER --of PI     several PaymentIntents succeeded: this one pays the order, refund the others at Stripe
-    release ORDER --nothing   you have looked: Stripe has nothing else of it, although its key was used with other
-                              parameters, or nothing shows that the account is the shop's
-    release ORDER --forget    this Stripe account does not have the row's PaymentIntent: a wrong key made it elsewhere
-
 It reads Stripe's complete list since the order was placed. What it finds is stored, or canceled; if it finds nothing,
 the worker may create a PaymentIntent once more. Then the order's present event is published. Exit status: 0 if each
 order is released, 1 if not.
 """
 
+import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from heapq import nlargest
+from typing import Any, NamedTuple, Self
 
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
+from onecharge.orders.store import OrderStore
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.charge_rows import OTHER_PARAMETERS, Payment, WriteRefused
+from onecharge.payments.charge_rows import OTHER_PARAMETERS, Payment, PaymentStore, WriteRefused
 from onecharge.payments.charge_rules import CREATE_SECONDS, Finalize, final_changes, is_held, reason_of_cancellation
-from onecharge.payments.stripe_responses import StripeIntent
+from onecharge.payments.payment_intents import PaymentIntents, metadata_of, read_intent
+from onecharge.payments.stripe_responses import ResponseKind, StripeIntent
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
+from onecharge.runtime.dynamodb import ALL_SHARDS
+from onecharge.runtime.paging import paged
 from ops.connection import ORDER, Stack
 from ops.errors import Problem
-from ops.look import Look, Seen, unfinished
 from ops.output import Report, time_of
 from ops.publish import touch
 
 ALL_SECONDS = 7 * 24 * 3600
 """`--all` only names what is older."""
+MARGIN_SECONDS = 2 * 3600
+"""The list of PaymentIntents begins this much before the order: two clocks may be an hour wrong each."""
+_OTHER_PARAMETERS_SECONDS = 2 * 24 * 3600
+"""How much earlier an order may have been placed first, if it was lost and placed again."""
+_PAGE_SIZE = 100
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -37,9 +45,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     which.add_argument("order", nargs="?", **ORDER)
     which.add_argument("--all", action="store_true", help="every order that is held, up to a week old")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--of", metavar="PI", help="which of several PaymentIntents that succeeded pays the order")
-    how.add_argument("--nothing", action="store_true", help="you have looked: Stripe has no other PaymentIntent of it")
-    how.add_argument("--forget", action="store_true", help="let the row forget its PaymentIntent")
+    of = "several PaymentIntents succeeded: this one pays the order, refund the others at Stripe"
+    how.add_argument("--of", metavar="PI", help=of)
+    nothing = "you have looked: Stripe has nothing else of it, although its key was used with other parameters, or "
+    nothing += "nothing shows that the account is the shop's"
+    how.add_argument("--nothing", action="store_true", help=nothing)
+    forget = "let the row forget its PaymentIntent: a wrong key made it in another account"
+    how.add_argument("--forget", action="store_true", help=forget)
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
@@ -68,6 +80,13 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     return Report({"orders": found}, is_wrong=not all(each["done"] for each in found), is_dry_run=not arguments.yes)
 
 
+def unfinished(payments: PaymentStore, now: int) -> list[Payment]:
+    """Every row that is PENDING or REQUIRES_ACTION."""
+    read = partial(payments.unfinished, claimed_before=now, limit=_PAGE_SIZE)
+    ids = [each for page, _ in paged(ALL_SHARDS, read) for each in page]
+    return list(filter(None, map(payments.read, ids)))
+
+
 # ---------------------------------------------------------------- what follows from what Stripe shows, pure
 
 
@@ -80,6 +99,14 @@ class Decision(NamedTuple):
 
     cancel: tuple[StripeIntent, ...] = ()
     store: StripeIntent | None = None
+
+
+def orders_named_by(made: Any) -> set[str]:
+    """Every order that a PaymentIntent or its charge names: a person may have edited some of it."""
+    both = (made, getattr(made, "latest_charge", None))
+    texts = [getattr(each, "description", None) or "" for each in both]
+    texts += [metadata_of(each).get("order_id", "") for each in both]
+    return set(re.findall(r"\bord_[0-9a-f]{32}\b", " ".join(texts)))
 
 
 def decide(row: Payment, found: Iterable[StripeIntent], *, shop: str, of: str | None = None) -> Decision:
@@ -135,7 +162,7 @@ def changes_without(row: Payment, order: StoredOrder | None, now: int, *, has_lo
     if row.held_because == OTHER_PARAMETERS and not (has_looked or row.cancel_requested_at):
         raise Blocked(f"{OTHER_PARAMETERS}: look for what the order paid before it was lost, then say --nothing")
     if order is None or order.status is OrderStatus.PAID:
-        raise Blocked(f"Stripe has nothing of it, and the order is {order.status if order else 'lost: restore it'}")
+        raise Blocked(f"Stripe has nothing of it, and the order is {order.status if order else 'not in Orders'}")
     if end := ENDS.get(order.status):
         return final_changes(Finalize(end), now)
     if order.money_differs_from(row.request) and order.status is not OrderStatus.CANCELING:
@@ -146,11 +173,34 @@ def changes_without(row: Payment, order: StoredOrder | None, now: int, *, has_lo
     return {"released_at": now, "held_because": None}
 
 
-# ---------------------------------------------------------------- the command
+# ---------------------------------------------------------------- on the tables and Stripe
 
 
-class Release(Look):
-    """The command. Methods raise Problem, stripe.StripeError and botocore's errors."""
+class Seen(NamedTuple):
+    """What a complete look has shown."""
+
+    began_at: int
+    """By Stripe's clock, before the first page was read; epoch seconds."""
+    by_order: Mapping[str, list[StripeIntent]]
+    """The oldest first."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """The command, with which `restore` shares the look. Methods raise Problem, StripeError and botocore's errors."""
+
+    payments: PaymentStore
+    orders: OrderStore
+    stripe: PaymentIntents
+    is_dry_run: bool
+    has_looked: bool = False
+    """A person has looked: the account is the shop's, and has nothing else of the order."""
+    ops: str = ".venv/bin/python -m ops"
+    """How the commands begin, as they are typed."""
+
+    @classmethod
+    def of(cls, stack: Stack, *, is_dry_run: bool, has_looked: bool = False) -> Self:
+        return cls(stack.payments, stack.orders, stack.payment_intents, is_dry_run, has_looked, stack.command)
 
     def held(self, now: int) -> list[Payment]:
         """Every row that is held."""
@@ -161,6 +211,76 @@ class Release(Look):
         if row := self.payments.read(order_id):
             return row
         raise Problem(f"{order_id} has no payment: its message makes one: `{self.ops} publish {order_id} --yes`")
+
+    # ------------------------------------------------------------ the look
+
+    def look(self, rows: Iterable[Payment]) -> Seen:
+        """Read all PaymentIntents since the earliest of these orders, in one pass."""
+        wanted = {row.request.order_id: self._placed_at(row) for row in rows}
+        return self.look_since(min(wanted.values()), wanted) if wanted else Seen(self.stripe_now(), {})
+
+    def look_since(self, since: int, wanted: Collection[str] | None = None) -> Seen:
+        """Every PaymentIntent since then that names these orders, or any: by Stripe's list, since a search lags."""
+        is_ours = self._require_our_account() or self.has_looked
+        began_at = self.stripe_now()
+        found: dict[str, list[StripeIntent]] = {order_id: [] for order_id in wanted or ()}
+        for made in self._listed(since=since - MARGIN_SECONDS):
+            named, intent = orders_named_by(made), read_intent(made)
+            is_ours |= intent.shop == self.stripe.shop
+            if len(named) > 1:  # It is no order's.
+                intent = replace(intent, order_id=None)
+            for order_id in named if wanted is None else named.intersection(wanted):
+                found.setdefault(order_id, []).insert(0, intent)  # The list has the newest first.
+        if wanted and not is_ours:
+            then = f"`{self.ops} release ORDER --nothing --yes`"
+            raise Problem(f"nothing shows that this Stripe account is the shop's: look there, then {then}")
+        return Seen(began_at, found)
+
+    def _listed(self, since: int) -> Iterator[Any]:
+        given: Any = {"created": {"gte": since}, "limit": _PAGE_SIZE, "expand": ["data.latest_charge"]}
+        yield from self.stripe.client.v1.payment_intents.list(given).auto_paging_iter()
+
+    def _placed_at(self, row: Payment) -> int:
+        """When the order was placed: by its row, or by the order itself if that is earlier.
+
+        An order that was lost may have been placed again: a key that Stripe knows with other parameters says so.
+        """
+        order, by_row = self.orders.find(row.request.order_id), row.request.placed_at
+        by_row -= _OTHER_PARAMETERS_SECONDS if row.held_because == OTHER_PARAMETERS else 0
+        return min(by_row, int(datetime.fromisoformat(order.placed_at).timestamp())) if order else by_row
+
+    def _require_our_account(self, *, without: str = "") -> bool:
+        """Raises Problem if Stripe lacks the PaymentIntent of the youngest order: the key is another account's.
+
+        False: no row names one, as after a loss of the table.
+
+        Args:
+            without: an order that is to forget its PaymentIntent. One that Stripe knows, of ten others, is enough then:
+                a wrong key may have made those of several orders.
+        """
+        names: Any = {"ProjectionExpression": "order_id, payment_intent_id, placed_at"}
+        pages = self.payments.client.get_paginator("scan").paginate(TableName=self.payments.table, **names)
+        items = (item for page in pages for item in page["Items"] if "payment_intent_id" in item)
+        others = (item for item in items if item["order_id"]["S"] != without)
+        # Not the row that was claimed last: one whose PaymentIntent a wrong key has made is claimed again and again.
+        youngest = nlargest(10 if without else 1, others, key=lambda item: int(item["placed_at"]["N"]))
+        ids = [item["payment_intent_id"]["S"] for item in youngest]
+        if ids and all(map(self._is_unknown, ids)):
+            raise Problem(f"this Stripe account does not have {ids[0]}: the key is another account's, or mode's")
+        return bool(ids)
+
+    def _is_unknown(self, intent_id: str) -> bool:
+        failure = self.stripe.retrieve(intent_id).failure
+        if failure and failure.kind is not ResponseKind.NOT_FOUND:
+            raise Problem(f"Stripe does not show {intent_id}: {failure.kind}")
+        return failure is not None
+
+    def stripe_now(self) -> int:
+        """The time by Stripe's clock, which every response has."""
+        made: Any = self.stripe.client.v1.payment_intents.list({"limit": 1})
+        return int(parsedate_to_datetime(made.last_response.headers["Date"]).timestamp())
+
+    # ------------------------------------------------------------ what is written, unless a person has to look
 
     def release(self, row: Payment, seen: Seen, *, of: str | None = None) -> str:
         """Store what was found, or let the worker create; then publish the order's event. Raises Blocked."""
@@ -205,7 +325,7 @@ class Release(Look):
         now, intent_id = self.stripe_now(), row.payment_intent_id
         if row.state is not PaymentState.PENDING or row.lease_expires_at > now or intent_id is None:
             raise Blocked(f"the payment is {row.state}, and names {intent_id}; or a worker has it")
-        if not self.is_unknown(intent_id):
+        if not self._is_unknown(intent_id):
             raise Blocked(f"this Stripe account has {intent_id}")
         return self._write(row, {"payment_intent_id": None, "released_at": None}, now, f"let it forget {intent_id}")
 

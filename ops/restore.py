@@ -1,15 +1,9 @@
-"""Put tables back from a backup.
+"""Put tables back from a backup: a part of docs/runbook.md, "Restore a table". Both actions can be repeated.
 
-docs/runbook.md, "Restore a table", has the whole procedure: the event source mappings are disabled until all of it is
-done.
-
-    restore copy --table PaymentsTable --from TABLE    copy the rows that a table lacks from the table that DynamoDB
-                                                       restored; a row that exists was written since, and stays
-    restore rows --from 2026-11-21T12:00:00Z           then, with the restored time, bring rows, orders and Stripe
-                                                       together, whichever of them the restore has set back
-
-`rows` writes payment rows that are missing or behind Stripe's list, sends the outcomes of refunds and payments again,
-counts each order's pending refunds, and lets reconcile read Stripe's events again. Both can be repeated.
+`copy` copies the rows that a table lacks from the table that DynamoDB restored; a row that exists was written since,
+and stays. `rows` then brings rows, orders and Stripe together, whichever of them the restore has set back. It writes
+payment rows that are missing or behind Stripe's list, sends the outcomes of refunds and payments again, counts each
+order's pending refunds, and lets reconcile read Stripe's events again.
 """
 
 import logging
@@ -17,7 +11,7 @@ import re
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -41,14 +35,13 @@ from onecharge.payments.sync import sync_row
 from onecharge.payments.sync_rules import find_difference
 from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import CheckpointStore
-from onecharge.runtime.dynamodb import from_item, read_items, to_item
+from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.parallel import Parallel, Threads, one_after_another
 from onecharge.runtime.topics import Topic
 from ops.connection import Item, Stack
 from ops.errors import ExitStatus, Problem
-from ops.look import MARGIN_SECONDS
 from ops.output import Report
-from ops.release import Blocked, Release, decide
+from ops.release import MARGIN_SECONDS, Blocked, Release, decide
 
 TABLES = ("PaymentsTable", "OrdersTable", "OrderRefundsTable")
 """The tables that hold orders and payments."""
@@ -56,14 +49,11 @@ EVENT_LATE_SECONDS = 25 * 3600
 """How long after Stripe has created an event it may have been applied: reconcile is at most some hours behind without
 an alarm, and clocks differ by less than an hour. What was applied after the restored point in time is lost."""
 _PAGE, _THREADS = 100, 16
-
 CHANGED = "it changed meanwhile: run this again"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "action", choices=("copy", "rows"), help="copy what a table lacks, or then mend rows and orders"
-    )
+    parser.add_argument("action", choices=("copy", "rows"), help="copy what a table lacks, or then mend the rows")
     parser.add_argument("--table", choices=TABLES, default=TABLES[0], help="of copy: the stack's, by its logical id")
     about = "of copy: the name of the restored table; of rows: the restored time, as 2026-11-21T12:00:00Z"
     parser.add_argument("--from", dest="since", required=True, metavar="TABLE|TIME", help=about)
@@ -71,15 +61,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
-    given, is_dry_run = arguments.since, not arguments.yes
     if arguments.action == "copy":
-        return _copy_table(stack, arguments.table, given, is_dry_run=is_dry_run)
+        return _copy_table(stack, arguments.table, arguments.since, is_dry_run=not arguments.yes)
     try:
-        since = int(datetime.strptime(given, "%Y-%m-%dT%H:%M:%S%z").timestamp())
+        since = int(datetime.strptime(arguments.since, "%Y-%m-%dT%H:%M:%S%z").timestamp())
     except ValueError:
-        raise Problem(f"--from {given} is not a time with a zone: 2026-11-21T12:00:00Z") from None
+        raise Problem(f"--from {arguments.since} is not a time with a zone: 2026-11-21T12:00:00Z") from None
     try:
-        return _rows(stack, since, is_dry_run=is_dry_run)
+        return _rows(stack, since, is_dry_run=not arguments.yes)
     except Deferred as stopped:
         raise Problem(f"it stopped at {stopped}: run it again", ExitStatus.FOUND) from stopped
 
@@ -95,9 +84,9 @@ def _copy_table(stack: Stack, logical_id: str, source: str, *, is_dry_run: bool)
     if by_name(ours) != by_name(theirs) or source == target:
         # Orders and Payments have the same key, and other indexes.
         raise Problem(f"{source} has other keys or indexes than {target}, or is it: name the one restored from it")
-    counts, threads = Counter[str](), Threads(_THREADS)
+    counts, threads, copy = Counter[str](), Threads(_THREADS), partial(_copy, stack, target, is_dry_run)
     for items in batched(stack.scan(source), _PAGE, strict=False):
-        counts.update(threads(partial(_copy, stack, target, is_dry_run), items))
+        counts.update(threads(copy, items))
     return Report({"table": logical_id, **counts}, is_dry_run=is_dry_run and bool(counts["missing"]))
 
 
@@ -107,11 +96,8 @@ def _copy(stack: Stack, target: str, is_dry_run: bool, item: Item) -> str:
         return "expired"  # DynamoDB would delete it again.
     if is_dry_run:
         key = {name: item[name] for name in ("order_id", "refund_id") if name in item}
-        return (
-            "left_as_it_is"
-            if "Item" in stack.dynamodb.get_item(TableName=target, Key=key, ConsistentRead=True)
-            else "missing"
-        )
+        found = stack.dynamodb.get_item(TableName=target, Key=key, ConsistentRead=True)
+        return "left_as_it_is" if "Item" in found else "missing"
     # A later release may have let the order's PaymentIntent be created, under keys of its own. A worker that believed
     # the earlier release would create a second one. Without `released_at` the row is held, and released after a look.
     item = {name: value for name, value in item.items() if name != "released_at"}
@@ -164,10 +150,6 @@ class Mending:
     refunds: OrderRefundStore
     tools: Tools
 
-    @property
-    def is_dry_run(self) -> bool:
-        return self.release.is_dry_run
-
     def row(self, order_id: str, intents: Sequence[StripeIntent]) -> Iterator[Found]:
         """Write what `sync` would; for a row without an id, what `release` would, but cancel nothing."""
         row, tools = self.tools.payments.read(order_id), self.tools
@@ -186,7 +168,7 @@ class Mending:
             if differs is None or differs.expires:  # reconcile cancels 3-D Secure that has expired.
                 continue
             is_written = bool(differs.changes)
-            if is_written and not self.is_dry_run:
+            if is_written and not self.release.is_dry_run:
                 sync_row(order_id, intent.payment_intent_id, tools)
             yield Found(order_id, f"{intent.payment_intent_id}: {differs.says}", is_left=not is_written)
 
@@ -204,39 +186,35 @@ class Mending:
         row, seen_at, tools = self.tools.payments.read(order_id), self.tools.now(), self.tools
         is_paid = row and row.payment_intent_id == payment_intent_id and row.state is PaymentState.SUCCEEDED
         # With --yes the row was written before.
-        if not (is_paid or self.is_dry_run):
+        if not (is_paid or self.release.is_dry_run):
             return Found(order_id, f"{refund_id} is made, and its payment's row does not show it", is_left=True)
-        key = to_item({"order_id": order_id, "refund_id": refund_id})
-        if "Item" not in self.refunds.client.get_item(TableName=self.refunds.table, Key=key, ConsistentRead=True):
+        if self._item(self.refunds.table, order_id=order_id, refund_id=refund_id) is None:
             return Found(order_id, f"{refund_id} is made, and the order service lost it", is_left=True)
-        made = None if self.is_dry_run else own(refund_id, list_refunds(payment_intent_id, tools))
+        made = None if self.release.is_dry_run else own(refund_id, list_refunds(payment_intent_id, tools))
         if row and made and (synced := sync_row(order_id, payment_intent_id, tools)):
             tell(synced, made, tools, seen_at=seen_at)
         return Found(order_id, f"the outcome of {refund_id} is sent again")
 
     def orders(self, parallel: Parallel = one_after_another) -> Iterator[Found]:
-        """Emit what an order has not seen of its payment, and count its pending refunds. Raises ReadsThrottled."""
+        """Emit what an order has not seen of its payment, and count its pending refunds."""
         client: Any = self.tools.payments.client  # boto3's types lack Limit for paginate.
         given = {"TableName": self.tools.payments.table, "Limit": _PAGE, "ConsistentRead": True}
         for page in client.get_paginator("scan").paginate(**given):
-            rows = list(map(payment_of, page["Items"]))
-            keys = [{"order_id": row.request.order_id} for row in rows]
-            orders = {item["order_id"]["S"]: item for item in read_items(client, self.release.orders.table, keys)}
-            yield from chain(*parallel(partial(self._order, orders), rows))
+            yield from chain(*parallel(self._order, map(payment_of, page["Items"])))
 
-    def _order(self, orders: Mapping[str, Item], row: Payment) -> list[Found]:
+    def _order(self, row: Payment) -> list[Found]:
         order_id, tools, found = row.request.order_id, self.tools, list[str]()
-        if (item := orders.get(order_id)) is None:
+        if (item := self._item(self.release.orders.table, order_id=order_id)) is None:
             return [Found(order_id, "its order is lost", is_left=True)]
         seen = from_item(item).get("payment_revision", 0)
-        if row.payment_intent_id and row.revision < seen and not self.is_dry_run:
+        if row.payment_intent_id and row.revision < seen and not self.release.is_dry_run:
             # It was put back, and its total with it: emitted, that would replace the order's.
             row = sync_row(order_id, row.payment_intent_id, tools) or row
         if row.state is not PaymentState.PENDING and row.revision != seen:
             # Above what the order has seen, also if another clock was ahead of this one.
             at = max(tools.now(), seen + 1)
             try:
-                if not self.is_dry_run:
+                if not self.release.is_dry_run:
                     tools.payments.write_if_unchanged(row, {"last_emitted_at": at}, now=at)
                 found.append("its payment is emitted again")
             except WriteRefused:
@@ -248,9 +226,13 @@ class Mending:
                 found.append("pending refunds not counted: the order cannot be read, `explain` it")
             else:
                 if pending_minor(refunds) != order.pending_refunds_minor:
-                    is_done = self.is_dry_run or self.refunds.count(order, refunds)
+                    is_done = self.release.is_dry_run or self.refunds.count(order, refunds)
                     found.append("its pending refunds are counted again" if is_done else CHANGED)
         return [Found(order_id, each, each == CHANGED) for each in found]
+
+    def _item(self, table: str, **key: str) -> Item | None:
+        """As it is: whoever wrote it, it may break the schema."""
+        return self.refunds.client.get_item(TableName=table, Key=to_item(key), ConsistentRead=True).get("Item")
 
 
 def _tools(stack: Stack) -> Tools:
@@ -261,7 +243,7 @@ def _tools(stack: Stack) -> Tools:
 
     def publish(event: Event) -> None:
         for failure in topic.publish([event]):
-            raise Problem(f"SNS does not take the outcome of {event.subject}: {failure.code}", ExitStatus.FOUND)
+            raise Deferred(f"the outcome of {event.subject}, which SNS does not take ({failure.code})")
 
     return Tools(
         payments=stack.payments,

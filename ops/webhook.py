@@ -1,11 +1,9 @@
-"""Make the webhook endpoint at Stripe, or check and replace it.
+"""Make the webhook endpoint at Stripe, or compare and replace it. It can be run again.
 
-    webhook create     the endpoint of this stack: its URL, exactly the event types that are handled, the API version;
-                       its signing secret goes into the secret StripeWebhookSecret, and is never shown
-
-It can be run again. An endpoint of the same URL that differs, or whose secret is not stored, is replaced: a second one
-is created, its secret stored, and the first one disabled. The functions read a new secret within a minute. Until then
-Stripe sends again what they refuse, and `reconcile` reads every event.
+It has this stack's URL, exactly the event types that are handled, and the API version. Its signing secret goes into the
+secret StripeWebhookSecret, and is never shown. An endpoint of the same URL that differs, or whose secret is not stored,
+is replaced: a second one is created, its secret stored, and the first one disabled. The functions read a new secret
+within a minute. Until then Stripe sends again what they refuse, and `reconcile` reads every event.
 
 A Stripe key with the permission "Webhook endpoints: Write" is needed (STRIPE_SECRET_KEY); the functions' lacks it.
 """

@@ -18,8 +18,8 @@ from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.payments.payment_intents import metadata_of
 from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
+from ops.explain import Story, story
 from ops.facts import gather
-from ops.story import Story, story
 
 _LATE_SECONDS = 20.0
 """A line may reach the log this much later than one with a later time."""

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Any
 
 from lab.console.lines import CLAIMED, ENDS, FINALIZED, TIMED_OUT, WAITS, Line
-from ops.story import CREATE, Event, Story
+from ops.explain import CREATE, Event, Story
 
 CUSTOMER, ORDERS, QUEUE, STRIPE = "customer", "order service", "queue", "Stripe"
 REFUNDS, REPAIRS = "refund worker", "webhook, reconcile"

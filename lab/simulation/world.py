@@ -48,8 +48,7 @@ from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.queues import Delivery
 from ops.errors import Problem
-from ops.look import Seen
-from ops.release import Blocked, Release
+from ops.release import Blocked, Release, Seen
 from stripe_standin import attempts
 from stripe_standin.payment_intents import PaymentIntent
 from stripe_standin.payment_methods import PaymentMethod

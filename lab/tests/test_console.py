@@ -27,9 +27,9 @@ from lab.console.timeline import Timeline, timeline
 from lab.console.web import create_app
 from onecharge.orders.republication import DAY_SECONDS
 from ops.errors import Problem
+from ops.explain import Event as StoryEvent
+from ops.explain import story
 from ops.facts import Facts
-from ops.story import Event as StoryEvent
-from ops.story import story
 from stripe_standin.faults import Fault
 from stripe_standin.server import running_standin
 from tests.support.operated_stack import FREE, OperatedStack

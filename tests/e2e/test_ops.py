@@ -111,7 +111,7 @@ def test_an_order_that_is_held_is_released(shop: DeployedShop, stack: Stack, ops
     stack.aws.client("dynamodb").put_item(TableName=stack.orders_table, Item=to_item(new))
     assert eventually(lambda: first_finding(ops, order_id), lambda says: says.startswith("held: "))
     [listed] = [each for each in ops("pending")[1]["pending"] if each["order_id"] == order_id]
-    assert f"release {order_id}" in listed["fix"]
+    assert f"release {order_id}" in listed["then"]
     assert [ops("release", order_id)[0], shop.get(order_id).json()["status"]] == [1, "PENDING"]
     assert ops("release", order_id, "--yes")[0] == 0
     assert shop.decided_status(order_id) == "PAID"

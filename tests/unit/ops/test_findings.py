@@ -15,9 +15,9 @@ from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rows import Payment
 from onecharge.payments.stripe_responses import Dispute, Failure, ResponseKind
+from ops.explain import story
 from ops.facts import Facts, IntentFacts
-from ops.findings import Severity, find
-from ops.story import story
+from ops.findings import BROKEN, FINE, WAITS, Severity, find
 from tests.shop import builders
 from tests.shop.builders import DAY, HOUR, ORDER_ID, T0
 
@@ -25,7 +25,6 @@ NOW = T0
 REFUND_ID, OTHER_ID = "rfd_" + "b" * 32, "rfd_" + "c" * 32
 S, Status = PaymentState, OrderStatus
 FREE = {"lease_owner": None, "lease_expires_at": 0}
-FINE, WAITS, BROKEN = Severity.FINE, Severity.WAITS, Severity.BROKEN
 
 
 def iso(age: int) -> str:
@@ -192,6 +191,8 @@ CASES: list[tuple[Facts, Severity, str, str]] = [
     (paid(disputed("lost"), of_order={"currency": "USD"}), BROKEN, "priced again", "refund nothing"),
     (case(None, None, order_error="amount: missing"), BROKEN, "amount: missing", "correct the item"),
     (case(None, S.SUCCEEDED, DONE), BROKEN, "a payment, and no order", "restore the Orders table"),
+    (case(None, S.PENDING, age=25 * DAY, of_row=NO_ID), BROKEN, "and no order", "only if it was placed in this stack"),
+    (case(None, S.PENDING, age=25 * DAY, of_row=NO_ID), BROKEN, "held: ", "without its order it is not released"),
     (case(None, None), BROKEN, "neither", "check the id, --stack"),
     (pending(**UNASKED, failure=Failure(ResponseKind.NO_ANSWER)), WAITS, "Stripe does not show it", "tried again"),
     (pending(**UNASKED, failure=Failure(ResponseKind.ACCOUNT)), BROKEN, "does not show it", "the right key"),
@@ -229,7 +230,7 @@ CASES: list[tuple[Facts, Severity, str, str]] = [
         "is FAILED, and Stripe has re_1",
         "restore",
     ),
-    (paid(intent("succeeded", refunds=[made("succeeded")])), BROKEN, "OrderRefunds has no such refund", "restore"),
+    (paid(intent("succeeded", refunds=[made("succeeded")])), BROKEN, "OrderRefunds has not", "restore"),
     (paid(intent("succeeded", refunds=[made("succeeded", refund_id="")])), FINE, "the order is PAID", ""),
     (refunded(RETURNED, made("failed")), BROKEN, "failed at Stripe: ", "runbook.md#refundfailed"),
     (refunded(refund("SUCCEEDED"), made("failed", failure_reason="x")), BROKEN, "failed at Stripe: x", "#refundfailed"),
@@ -244,18 +245,17 @@ def test_what_is_found_first(facts: Facts, severity: Severity, says: str, then: 
     first = next((each for each in found if says in each.says), None)
     assert first is not None, found
     assert (first.severity, found[0].severity) == (severity, severity), found
-    assert then in f"{first.next} {first.fix}"
+    assert then in first.then
 
 
 def test_every_status_and_state_has_something_to_say() -> None:
-    """Whatever Stripe shows: no facts raise, what is a person's turn has its fix, and a wait its mover."""
+    """Whatever Stripe shows: no facts raise; it is said what a person does, or what moves it by itself."""
     for status, state, at_stripe, age in product(
         (None, *Status), (None, *S), (None, "succeeded", "requires_action", "canceled", "processing"), (5, 2 * DAY)
     ):
         facts = case(status, state, *([intent(at_stripe)] if at_stripe else []), age=age)
         for each in find(facts):
-            assert (each.severity is BROKEN) == bool(each.fix), (status, state, at_stripe, each)
-            assert each.severity is not WAITS or each.next
+            assert (each.severity is not FINE) == bool(each.then), (status, state, at_stripe, each)
 
 
 TOOK_NOTHING = "won warning_needs_response warning_under_review warning_closed".split()
@@ -294,7 +294,7 @@ def test_nobody_is_told_to_pay_a_second_time(is_made: bool, is_shown: bool) -> N
         is_followed = name in ("ours, made", "ours, waiting") or (name == "by hand" and is_shown)
         decides = status in TAKES or code == BY_DISPUTE[2] or (status is None and code in BY_DISPUTE)
         expected = (FINE, False) if decides or total == 1099 or is_followed else (BROKEN, True)
-        if (about.severity, bool(about.fix)) != expected or (expected[0] is FINE) != ("pay nothing" in about.says):
+        if (about.severity, bool(about.then)) != expected or (expected[0] is FINE) != ("pay nothing" in about.says):
             wrong.append((code, status, total, name, about))
     assert wrong == []
 
