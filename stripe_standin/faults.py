@@ -29,6 +29,8 @@ class Fault(StrEnum):
     """After the charge the response trickles byte by byte for `seconds`: no read timeout expires."""
     LATENCY = "latency"
     """The normal response, `seconds` later; until then the key is in use."""
+    OVERLAP = "overlap"
+    """The normal response once `times` requests have met the fault, or `seconds` later."""
     STAYS_PROCESSING = "stays_processing"
     """A confirm leaves the PaymentIntent `processing`, until an admin call ends it."""
     CANCELED_BY_STRIPE = "canceled_by_stripe"

@@ -33,6 +33,7 @@ _BROWSER_FILES = {f"/{each.name}": each for each in _BROWSER.iterdir()}
 _READ_ONLY = ("ledger", "events")
 """What the admin API also answers to a GET."""
 _TRICKLE_SECONDS = 0.5
+_OVERLAP_EVERY_SECONDS = 0.05
 _WEBHOOKS_EVERY_SECONDS = 0.5
 
 
@@ -110,6 +111,11 @@ class StandIn(ThreadingHTTPServer):
         kind, seconds = (rule.kind, rule.seconds) if rule else (None, 0)
         if kind is Fault.LATENCY:
             self.stopping.wait(seconds)
+        if rule and kind is Fault.OVERLAP:
+            deadline = time.monotonic() + seconds
+            while rule.hits != rule.times and time.monotonic() < deadline:
+                if self.stopping.wait(_OVERLAP_EVERY_SECONDS):
+                    break
         with self.lock:
             response = engine.carry_out(ticket, rule)
         if kind is Fault.HANG_AFTER:

@@ -18,7 +18,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
-from lab.console.experiments import EXPERIMENTS, Experiment
+from lab.console.experiments import EXPERIMENTS, GET_CHARGE_PUT, Experiment
 from lab.usual import UsualWorker, is_queued, usual_workers_of
 from local.price_list import sold
 from local.stack import Stack as LocalStack
@@ -224,8 +224,14 @@ class LocalBreaks:
     @_button("five", "Deliver it five more times")
     def place_for_five(self, order_id: str) -> None:
         """Places an order, and sends its message 5 more times at once, while Stripe answers slowly."""
-        # Deliveries overlap, as under load, even if the second one starts a worker. Ours waits 1.5 s for an answer
-        # here, since its function's timeout is shorter than on AWS.
+        # Deliveries overlap, as under load, however long a second worker takes to start: Stripe answers the first
+        # create of "get, charge, put" when it has received the second one. If none comes, as all deliveries are in one
+        # batch, the worker is killed at its timeout. It has not stored the payment either, and the next one charges.
+        match = {"metadata[order_id]": order_id}
+        for worker in self.usual_workers:
+            if worker.title == GET_CHARGE_PUT:
+                self.stack.stripe.add_fault(Fault.OVERLAP, match, times=2, api_key=worker.api_key)
+        # Ours waits 1.5 s for an answer here, since its function's timeout is shorter than on AWS.
         self._fault(Fault.LATENCY, order_id, seconds=1, usual_seconds=5)
 
     @_button("lose", "Lose Stripe's answer")

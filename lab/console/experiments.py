@@ -52,8 +52,8 @@ EXPERIMENTS = (
         "Get, charge, put reads that the order is unpaid before the other delivery has stored the payment.",
         {
             GET_CHARGE_PUT: "its deliveries came one after the other here, so each later one read that the order was "
-            "paid. “Deliver it five more times” makes them overlap, since Stripe answers slowly then; if the machine "
-            "was too busy for that, press it again."
+            "paid. “Deliver it five more times” makes them overlap: Stripe answers the first one when it has received "
+            "the second one."
         },
     ),
     Experiment(

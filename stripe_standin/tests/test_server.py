@@ -101,6 +101,18 @@ def test_a_slow_answer_keeps_its_key_in_use(client: sdk.StripeClient, standin: S
     assert time.monotonic() - begun_at >= 0.2
 
 
+def test_overlapping_requests_are_answered_once_all_have_come(client: sdk.StripeClient, admin: StandInAdmin) -> None:
+    """The first one waits, however long it takes until the second one comes."""
+    admin.add_fault(Fault.OVERLAP, times=2, seconds=600)
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(client.v1.payment_intents.create, PAY)
+        while admin.faults_met() == 0:
+            time.sleep(0.02)
+        with pytest.raises(TimeoutError):
+            first.result(0.5)
+        assert client.v1.payment_intents.create(PAY).status == first.result().status == "succeeded"
+
+
 # ------------------------------------------------------------------------ the admin API
 
 

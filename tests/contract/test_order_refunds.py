@@ -1,4 +1,7 @@
-"""The transactions of refunds, on both DynamoDBs: request, reservation, outcome. Left is what may still be refunded."""
+"""The transactions of refunds: request, reservation, outcome. Left is what may still be refunded.
+
+test_replay.py sends the same requests to moto's DynamoDB.
+"""
 
 from collections.abc import Callable
 from itertools import combinations, permutations
@@ -10,7 +13,6 @@ from onecharge.contract.events import EventType
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.waiting import WaitingIndex
-from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.one_order import NOW, refused
 from tests.support.refunded_order import RefundedOrder
 from update_order.refund_outcomes import NoSuchRefund, RefundConflict
@@ -22,9 +24,9 @@ OUTCOMES = [(kind, place, total) for place, (kind, total) in enumerate(KINDS.ite
 
 
 @pytest.fixture
-def shop(dynamodb: Any) -> RefundedOrder:
+def shop() -> RefundedOrder:
     """A paid order of 2,500."""
-    return RefundedOrder.on(dynamodb)
+    return RefundedOrder.placed()
 
 
 # ---------------------------------------------------------------- requests
@@ -90,7 +92,7 @@ def test_a_concurrent_retry_returns_the_same_refund(shop: RefundedOrder, monkeyp
 @pytest.mark.parametrize("told", [each for size in (1, 2, 3, 4) for each in combinations(OUTCOMES, size)], ids=str)
 def test_outcomes_in_any_order_end_alike(told: Any) -> None:
     """Each order of these, with one twice: the refund, the reservation and Stripe's total are the last one's."""
-    shop = RefundedOrder.on(MemoryDynamoDB())
+    shop = RefundedOrder.placed()
     last, _, total = told[-1]
     for number, sequence in enumerate(permutations(told)):
         refund = shop.refund(400, f"{told} {number}")

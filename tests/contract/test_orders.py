@@ -1,4 +1,4 @@
-"""The order service's conditional writes and its indexes, on both DynamoDBs."""
+"""The order service's conditional writes and its indexes. test_replay.py sends the same requests to moto's DynamoDB."""
 
 from datetime import timedelta
 from typing import Any
@@ -16,27 +16,27 @@ MOVES = [*(each for each in vars(transitions).values() if isinstance(each, Trans
 """Every one that the state machine has."""
 
 
-def test_only_its_customer_finds_an_order(dynamodb: Any) -> None:
+def test_only_its_customer_finds_an_order() -> None:
     """Another customer finds as much as there is of an order that was never placed, alone and in a list, whose index
     has keys only: each order is read from the table."""
-    shop = OneOrder.on(dynamodb)
+    shop = OneOrder.placed()
     assert shop.orders.find(shop.order_id, of=CUSTOMER) == shop.order
     assert shop.orders.find(shop.order_id, of="cus_2") is None
     assert shop.orders.find("ord_" + "0" * 32, of=CUSTOMER) is None
     query = {"IndexName": BY_CUSTOMER, "KeyConditionExpression": "customer_id = :customer_id"}
     values = expression_values(customer_id=CUSTOMER)
-    [entry] = dynamodb.query(TableName=shop.table, ExpressionAttributeValues=values, **query)["Items"]
+    [entry] = shop.client.query(TableName=shop.table, ExpressionAttributeValues=values, **query)["Items"]
     assert entry.keys() == {"order_id", "customer_id", "placed_at"}
     [item], end = read_page(shop.orders, CUSTOMER, OrdersQuery())
     assert (StoredOrder.from_item(item), end) == (shop.order, None)
     assert read_page(shop.orders, "cus_2", OrdersQuery()) == ([], None)
 
 
-def test_each_move_puts_an_order_into_the_index_or_takes_it_out(dynamodb: Any) -> None:
+def test_each_move_puts_an_order_into_the_index_or_takes_it_out() -> None:
     """An order that waits is in the index and is kept, any other one is not and expires: whatever moves it from which
     status, and whichever of the two attributes it has. It has `waiting_since` in every status: the time of the move if
     it then waits, else that of the move before."""
-    shop = OneOrder.on(dynamodb)
+    shop = OneOrder.placed()
     assert {"waiting_shard", "expires_at"} & shop.item.keys() == {"waiting_shard"}
     index, shard, seen = WaitingIndex(shop.client, shop.table, "waiting_since"), shard_of(shop.order_id), set()
     since, at = NOW, NOW

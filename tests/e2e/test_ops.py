@@ -5,13 +5,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from local.stack import Stack
 from onecharge.orders.schema import StoredOrder
-from onecharge.runtime.dynamodb import from_item, shard_of, to_item
+from onecharge.runtime.dynamodb import from_item, to_item
 from ops.command_line import main
 from stripe_standin.faults import Fault
 from tests.support.deployed_shop import AMOUNT, PRICE, DeployedShop, eventually, forget_dead_letters
@@ -98,22 +97,3 @@ def test_a_dead_letter_is_named_and_redriven(shop: DeployedShop, stack: Stack, o
     eventually(lambda: ops("dlq", "list")[1]["messages"], lambda found: len(found) == 1)
     [poison] = ops("dlq", "redrive", "--yes")[1]["messages"]
     assert (poison["order_id"], poison["outcome"].partition(":")[0]) == (order_id, "left")
-
-
-def test_an_order_that_is_held_is_released(shop: DeployedShop, stack: Stack, ops: Ops) -> None:
-    """It reaches its worker a day after it was placed, as after an outage. explain and pending name the command; a dry
-    run changes nothing; a second run finds nothing to do."""
-    paid, order_id = order_of(stack, shop.placed("pm_card_visa", "PAID")), f"ord_{uuid4().hex}"
-    at = (datetime.now(UTC) - timedelta(hours=25)).isoformat()
-    kept = {name: value for name, value in paid.items() if name not in ("paid_at", "paid_attempt", "expires_at")}
-    fresh = {"status": "PENDING", "waiting_shard": shard_of(order_id), "payment_revision": 0, "outcomes": {}}
-    new = kept | fresh | {"order_id": order_id, "placed_at": at, "waiting_since": at}
-    stack.aws.client("dynamodb").put_item(TableName=stack.orders_table, Item=to_item(new))
-    assert eventually(lambda: first_finding(ops, order_id), lambda says: says.startswith("held: "))
-    [listed] = [each for each in ops("pending")[1]["pending"] if each["order_id"] == order_id]
-    assert f"release {order_id}" in listed["then"]
-    assert [ops("release", order_id)[0], shop.get(order_id).json()["status"]] == [1, "PENDING"]
-    assert ops("release", order_id, "--yes")[0] == 0
-    assert shop.decided_status(order_id) == "PAID"
-    assert ops("release", order_id, "--yes")[0] == 1
-    assert len(shop.charges(order_id)) == 1

@@ -46,8 +46,6 @@ def running_browser(program: Path) -> Iterator[Browser]:
         browser = playwright.chromium.launch(
             executable_path=program,
             args=_OPTIONS,
-            # Playwright leaves the back/forward cache out, which every customer's browser has.
-            ignore_default_args=["--disable-back-forward-cache"],
             env={**os.environ, **unpacked},
         )
         try:

@@ -1,10 +1,9 @@
-"""One order in a DynamoDB table of the caller's, and the order service's functions that write it."""
+"""One order in a table in memory, and the order service's functions that write it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
-from uuid import uuid4
 
 import pytest
 
@@ -16,6 +15,7 @@ from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.http_api import Problem
 from orders_api.place_order import OrderRequest, store_order
+from tests.shop.dynamodb import MemoryDynamoDB
 from tests.support.fixed_prices import price_of
 from tests.support.harness import Log, create_table
 from update_order.payment_outcomes import update_order
@@ -27,7 +27,7 @@ ORDER = {"currency": "EUR", "payment_method": "pm_card_visa", "items": [{"sku": 
 
 @dataclass(frozen=True)
 class OneOrder:
-    """One order in a table of its own, and what the functions do with it."""
+    """One order, and what the functions do with it."""
 
     client: Any
     table: str
@@ -35,8 +35,9 @@ class OneOrder:
     counted: list[str]
 
     @classmethod
-    def on(cls, client: Any) -> Self:
-        table = create_table(client, f"orders-{uuid4()}", "OrdersTable")
+    def placed(cls) -> Self:
+        client: Any = MemoryDynamoDB()
+        table = create_table(client, "orders", "OrdersTable")
         orders = OrderStore(client, table)
         wanted = OrderRequest.model_validate(ORDER)
         order, _ = store_order(orders, "s", CUSTOMER, wanted, "key", price_of=price_of, correlation_id="c", now=NOW)

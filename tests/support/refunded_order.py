@@ -1,9 +1,8 @@
-"""One paid order and its refunds, in tables of the caller's, and the order service's functions that write them."""
+"""One paid order and its refunds, in tables in memory, and the order service's functions that write them."""
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Self
-from uuid import uuid4
 
 from onecharge.contract.events import EventType
 from onecharge.contract.refund_events import RefundOutcome, RefundOutcomeEvent
@@ -29,11 +28,11 @@ class RefundedOrder(OneOrder):
     refunds_table: str = ""
 
     @classmethod
-    def on(cls, client: Any) -> Self:
+    def placed(cls) -> Self:
         """The order is paid."""
-        shop = super().on(client)
+        shop = super().placed()
         shop.set_status(OrderStatus.PAID)
-        return replace(shop, refunds_table=create_table(client, f"order-refunds-{uuid4()}", "OrderRefundsTable"))
+        return replace(shop, refunds_table=create_table(shop.client, "order-refunds", "OrderRefundsTable"))
 
     @property
     def refunds(self) -> OrderRefundStore:

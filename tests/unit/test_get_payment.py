@@ -44,13 +44,14 @@ def page(sample: Sample, log: Log) -> Page:
 
 
 def test_the_secret_is_retrieved_while_the_payment_requires_action(page: Page, log: Log) -> None:
-    """No row, no log line and no repr has it. There is none any more once Stripe or the row says so; nor for what is to
-    be canceled, which is PENDING: with the secret, the customer's page could confirm it."""
+    """No row, no log line and no repr has it, and no line has the card. Once Stripe or the row says so, there is none
+    any more. Nor is there one for what is to be canceled, which is PENDING: with it, the page could confirm."""
     secret = page.shop.stripe.intent("pi_0").client_secret
     assert secret
     assert page.ask() == (200, secret, "requires_action")
     shown = PaymentView(order_id=order_id("a"), client_secret=secret, stripe_status=None)
     assert secret not in str(page.shop.row()) + log.text + repr(shown)
+    assert ASKS_FOR_ACTION not in log.text
     row = page.shop.row()
     for changes in ({"state": PaymentState.SUCCEEDED}, {"state": PaymentState.PENDING}):
         page.shop.restore(row | changes)

@@ -263,11 +263,14 @@ def test_more_than_was_charged_is_poison(shop: Shop, changes: dict[str, Any]) ->
 
 
 def test_a_refund_that_stripe_holds_is_made(shop: Shop) -> None:
-    """Told with the reason; too little balance is an alarm, whether Stripe's answer or its list says so."""
+    """Told with the reason; too little balance is an alarm, whether Stripe's answer or its list says so. It is found on
+    a later page of the list, too: the newest refund comes first."""
     shop.stripe.next("create refund", killed)
     with pytest.raises(KeyboardInterrupt):
         shop.refund()
     made = shop.refund_by_hand(400, refund_id=REFUND_ID)
+    shop.refund_by_hand(100)
+    shop.stripe.page_max = 1
     for reason in ("processing", "insufficient_funds"):
         shop.stripe.hold_refund(made, reason)
         assert shop.refund() == Done()

@@ -9,6 +9,7 @@ import pytest
 
 from onecharge.contract.events import EventType
 from onecharge.contract.states import PaymentState
+from onecharge.payments.charge_rows import Payment, PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents, Response
 from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.stripe_responses import Failure, ResponseKind
@@ -306,6 +307,20 @@ def test_a_sum_that_changes_meanwhile_is_left(reconciled: OperatedStack) -> None
         reconciled.set_order(order_id, pending_refunds_minor=300, refunds_revision=before.refunds_revision + 1)
         assert not reconciled.stack.refunds.count(before, [])
         assert reconciled.order(order_id).pending_refunds_minor == 300
+
+
+def test_a_row_that_changes_meanwhile_is_named(reconciled: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the scan and the write: whoever changed it has emitted it, or the next run does."""
+    order_id = pair(reconciled, 1, "PAID", 8, "SUCCEEDED", 9)
+    write = PaymentStore.write_if_unchanged
+
+    def write_late(store: PaymentStore, row: Payment, *given: Any, **named: Any) -> Payment:
+        reconciled.set_payment(order_id, revision=10)
+        return write(store, row, *given, **named)
+
+    monkeypatch.setattr(PaymentStore, "write_if_unchanged", write_late)
+    assert restored(reconciled, "--yes")["a_person_has_to_see_to"] == [order_id]
+    assert reconciled.row(order_id)["revision"] == 10
 
 
 # ---------------------------------------------------------------- events

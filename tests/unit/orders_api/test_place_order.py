@@ -56,7 +56,7 @@ def test_the_same_key_with_another_body_is_refused(client: Client) -> None:
 @pytest.mark.parametrize("prices", [PRICES, {"mug": {"EUR": 9900}}, {"mug": {"EUR": 1}}, {"mug": {}}, {}], ids=str)
 def test_a_retry_is_replayed_and_keeps_its_price(client: Client, prices: prices.Prices) -> None:
     """Whatever the list says by then, the amount that the customer saw included, the white space, and the status; and
-    so does another attempt. Each has one line in the log, with both ids."""
+    so does another attempt. Each has one line in the log, with both ids, and without the key and the card."""
     first = client.post(order(amount=2500))
     order_id = first.body["order_id"]
     client.set(order_id, status="PAYMENT_DECLINED")
@@ -68,6 +68,7 @@ def test_a_retry_is_replayed_and_keeps_its_price(client: Client, prices: prices.
     lines = [(line["message"].partition(":")[0], line["order_id"], line["correlation_id"]) for line in client.log.lines]
     ids = (order_id, first.headers["X-Correlation-Id"])
     assert lines == [(message, *ids) for message in ("order placed", "response replayed", "attempt made")]
+    assert not [each for each in ("key-1", "key-2", "pm_card") if each in client.log.text]
 
 
 # ---------------------------------------------------------------- prices

@@ -234,6 +234,7 @@ def test_what_stripe_refuses_is_kept_on_the_row(shop: Shop) -> None:
     assert shop.row()["stripe_request_id"] == "req_1"
     assert shop.row()["stripe_message"].startswith("Invalid API Key")
     assert "0123456789abcdef" not in shop.row()["stripe_message"]
+    assert "Invalid API Key" not in shop.log.text
 
 
 def test_a_payment_intent_that_keeps_changing_is_an_alarm(shop: Shop) -> None:
