@@ -57,8 +57,8 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
         tools.count("EventOfAnotherShop")
         return None
     row = tools.payments.read(order_id)
-    counts = intent and intent.dispute
-    if intent and counts and event.dispute and event.dispute.dispute_id != counts.dispute_id:
+    counts = intent.dispute.dispute_id if intent and intent.dispute else None
+    if intent and event.dispute and event.dispute.dispute_id != counts:
         # A charge may have several disputes, and each needs a response; the row has only the one that counts.
         _alarm_of(event.dispute, order_id, row, intent, tools)
     shows = _difference(row, intent, tools) is None if intent else _shows(row, event, tools)

@@ -10,6 +10,7 @@ import stripe
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from onecharge.contract.states import PaymentState
+from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.stripe_events import parse_event
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync import TRIES, cause_of, sync
@@ -192,6 +193,18 @@ def test_each_dispute_that_needs_a_response_is_one_alarm(shop: Shop) -> None:
     ]
     lines = [line for line in shop.log.lines if line.get("cause") == Cause.CHARGE_DISPUTED]
     assert {(line["order_id"], line["dispute_id"]) for line in lines} == {(ORDER_ID, "du_0"), (ORDER_ID, "du_1")}
+
+
+def test_a_dispute_that_stripe_does_not_list_yet_is_an_alarm(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """reconcile reads the event again, and writes the row."""
+    shop.deliver()
+    sent = shop.stripe.disputed("pi_0", "needs_response")
+    with monkeypatch.context() as lagging:
+        lagging.setattr(PaymentIntents, "with_dispute", lambda _, intent: intent)
+        happens(shop, sent)
+    assert (shop.payment().dispute, shop.alarms) == (None, [Cause.CHARGE_DISPUTED])
+    happens(shop, sent)
+    assert shop.payment().dispute == ("du_0", "needs_response")
 
 
 def test_a_dispute_beside_the_one_that_counts_is_an_alarm_too(shop: Shop) -> None:
