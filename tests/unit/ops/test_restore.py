@@ -314,9 +314,9 @@ def test_a_row_that_changes_meanwhile_is_named(reconciled: OperatedStack, monkey
     order_id = pair(reconciled, 1, "PAID", 8, "SUCCEEDED", 9)
     write = PaymentStore.write_if_unchanged
 
-    def write_late(store: PaymentStore, row: Payment, *given: Any, **named: Any) -> Payment:
+    def write_late(*given: Any, **named: Any) -> Payment:
         reconciled.set_payment(order_id, revision=10)
-        return write(store, row, *given, **named)
+        return write(*given, **named)
 
     monkeypatch.setattr(PaymentStore, "write_if_unchanged", write_late)
     assert restored(reconciled, "--yes")["a_person_has_to_see_to"] == [order_id]

@@ -13,11 +13,7 @@ from tests.support.orders_api import order
 
 GOLDEN: dict[str, tuple[type[BaseModel], dict[str, Any], str]] = {
     "an order": (OrderRequest, order(), "ea6854a44b1d988bdb8a38b3780c419b"),
-    "an order of what was shown": (
-        OrderRequest,
-        order(amount=2500),
-        "ea6854a44b1d988bdb8a38b3780c419b",
-    ),  # It is alike.
+    "an order alike": (OrderRequest, order(amount=2500), "ea6854a44b1d988bdb8a38b3780c419b"),
     "an attempt": (PaymentRequest, {"payment_method": "pm_card_mastercard"}, "dd65e846cb312f8c9d94a48f95719fc8"),
     "a refund": (RefundRequest, {"amount": 1000}, "2bc3ff4662cdced9a155389dad67abf9"),
     "a refund of the rest": (RefundRequest, {}, "44136fa355b3678a1146ad16f7e8649e"),
