@@ -1,12 +1,12 @@
-"""The charge, on one page: from a claimed row to its outcome, by the rules of docs/protocol.md.
+"""Charges a claimed row and returns its outcome, by the rules of docs/protocol.md.
 
-    create ─► store the id ─► decide by its status ─┬─► confirm or cancel it, then decide again
-      └─► held: too old, or no key left             └─► finalize, or give the lease back
+    create the PaymentIntent ─► store its id ─► decide by its status ─┬─► confirm or cancel it, then decide again
+      └─► held: the order is too old, or no key is left               └─► finalize, or give the lease back
 
 Only this module sends confirms, the one request that charges. charge_rules.py decides the next step, as a pure
 function; deliveries.py writes the outcome that `charge` returns, or gives the lease back. `tools.payments` is the table
-(charge_rows.py). `tools.stripe` sends the requests (payment_intents.py); `tools.retrieve` and `tools.cancel` send them
-before the delivery's deadline, and list the disputes if there are any.
+(charge_rows.py). `tools.stripe` sends the requests (payment_intents.py). `tools.retrieve` and `tools.cancel` send
+theirs only before the delivery's deadline, and also read the charge's dispute, if it has one.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 
 STEPS_MAX = 3
-"""One confirm or cancel, one decision on the result, and one more round in case the status has changed."""
+"""One decision before a confirm or cancel, one after it, and one more in case the status has changed."""
 
 
 def charge(row: Payment, tools: Tools) -> Finalize:
@@ -65,11 +65,11 @@ def charge(row: Payment, tools: Tools) -> Finalize:
 def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
     """Create the order's PaymentIntent; no money moves. Returns Finalize if Stripe refuses its amount or currency.
 
-    Every worker begins with the window's first key. If that key replays a failure, they all move to the same next one.
+    Every worker starts with the window's first key. If a key replays a failure, they all move on to the same next one.
     """
     age_seconds = window_age_seconds(row, tools.now())
     if is_held(row, tools.now()):
-        raise Held(row.held_because or "too old to create its PaymentIntent")  # reconcile alarms on it, once a day.
+        raise Held(row.held_because or "too old to create its PaymentIntent")  # reconcile raises the alarm, daily.
     for number, since_seconds in enumerate(KEY_AGES_SECONDS):
         if number and age_seconds < since_seconds:
             raise Deferred("each key so far replays a failure, and the next one is not due yet")
@@ -77,13 +77,13 @@ def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
         response = tools.stripe.create(row, number)
         failure = response.failure
         if response.intent and not response.intent.takes_cards:
-            # Confirming it would decline every card. Workers that cancel skip it, too, so that they all find the same
-            # PaymentIntent to cancel.
+            # Confirming it would decline every card. Workers that cancel treat it as a failure, too, so that all
+            # workers arrive at the same PaymentIntent.
             message = "payment_method_types has no card: is card_payments active?"
             failure = Failure(ResponseKind.ACCOUNT, message=message)
         if failure is None:
             intent = response.shown()
-            # A replay proves the PaymentIntent's id, not its status.
+            # A replay proves the PaymentIntent's id, not its current status.
             return tools.retrieve(intent.payment_intent_id) if response.is_replay else intent
         if failure.kind is ResponseKind.AMOUNT_REFUSED:
             return Finalize(PaymentState.CANCELED, reason=NOT_CHARGEABLE)
@@ -96,12 +96,12 @@ def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
 
 
 _ANSWERS_OF_A_CONFIRM = (ResponseKind.DECLINED, ResponseKind.UNEXPECTED_STATE, ResponseKind.AMOUNT_REFUSED)
-"""Failures that settle an attempt: Stripe has executed its confirm, or never will. If the amount is too large for this
-card's network, another card may still work."""
+"""Failures that settle an attempt: Stripe has executed its confirm, or never will. AMOUNT_REFUSED settles only the
+attempt: the amount may be too large for this card's network, and another card may still work."""
 
 
 def confirm(row: Payment, tools: Tools) -> StripeIntent:
-    """Confirm the row's PaymentIntent under the attempt's one key; returns it as it is after the answer."""
+    """Confirm the row's PaymentIntent under the attempt's one key; returns the PaymentIntent after the answer."""
     tools.wait_for_token(tools.rate.confirms.take)
     response = tools.stripe.confirm(row)
     failure = response.failure

@@ -1,4 +1,4 @@
-"""The charge protocol's decisions, pure: no clock, no environment, no I/O. docs/protocol.md has each rule's reason."""
+"""The charge protocol's decisions, as pure functions: no clock, no I/O. docs/protocol.md has the rules."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,20 +10,20 @@ from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 
 CREATE_SECONDS = 22 * 3600
-"""For how long after its window began an order's PaymentIntent may be created.
+"""How long after the start of its window an order's PaymentIntent may be created.
 
 Stripe keeps an idempotency key for at least 24 hours (Stripe documentation, "Idempotent requests"). The two spare hours
 allow each of two clocks to be an hour off: the one that stamped the order, and the one that checks its age.
 """
 
 KEY_AGES_SECONDS = (0, 30, 600, 3600, 6 * 3600)
-"""The window's age from which each of its keys may be used. When a key replays a failure, the next one is tried.
+"""The age of the window from which each of its keys may be used. If a key replays a failure, the next one is tried.
 
-So a few minutes' outage, in which Stripe stores a 500 under each key, does not use up a fresh order's keys.
+So if Stripe stores a 500 under each key during a few minutes' outage, a fresh order still has keys left.
 """
 
 EXPIRED, NOT_CHARGEABLE = "expired", "not_chargeable"
-"""Reasons of CANCELED: 3-D Secure was not finished in time; Stripe refuses the amount or the currency."""
+"""Reasons for CANCELED: 3-D Secure was not finished in time; Stripe refuses the amount or the currency."""
 
 
 def window_age_seconds(row: Payment, now: float) -> float:
@@ -32,7 +32,7 @@ def window_age_seconds(row: Payment, now: float) -> float:
 
 
 def may_create(row: Payment, now: float) -> bool:
-    """Whether Stripe is bound to remember the keys of the row's window."""
+    """Whether Stripe is sure to remember the keys of the row's window."""
     return window_age_seconds(row, now) < CREATE_SECONDS
 
 
@@ -43,7 +43,7 @@ def is_held(row: Payment, now: float) -> bool:
 
 
 class Held(Deferred):
-    """No PaymentIntent is created any more: the row waits for an operator's `release`, and its message is deleted."""
+    """No PaymentIntent may be created: the row waits for an operator's `release`, and its message is deleted."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Finalize:
 
     state: PaymentState
     intent: StripeIntent | None = None
-    """None: Stripe refuses to create one."""
+    """None if Stripe refuses to create one."""
     reason: str | None = None
-    """DECLINED: Stripe's code. CANCELED: the cause, or None if a person asked for it."""
+    """For DECLINED, Stripe's code; for CANCELED, the cause, or None if a person asked for it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Confirm:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Cancel it, then decide by its final status: Stripe decides the race with a confirm."""
+    """Cancel the PaymentIntent, then decide by its final status. Stripe settles the race with a confirm."""
 
 
 type Step = Finalize | Confirm | Cancel | Deferred
@@ -77,7 +77,7 @@ def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
         is_answered: whether Stripe has answered this attempt's confirm. If so, a PaymentIntent still open was declined.
     """
     if intent.status == "canceled":
-        # Whoever canceled it, and whatever its amount is: it can never be charged.
+        # It can never be charged, no matter who canceled it or what its amount is.
         return Finalize(PaymentState.CANCELED, intent, reason_of_cancellation(intent))
     if intent.money != row.request.money:
         return Deferred("the PaymentIntent's amount or currency is not the order's", alarm=Cause.MONEY_DIFFERS)
@@ -105,7 +105,7 @@ def reason_of_cancellation(intent: StripeIntent) -> str | None:
 
 
 def final_changes(final: Finalize, now: int) -> dict[str, Any]:
-    """What an outcome writes. REQUIRES_ACTION stays in the index of unfinished rows, and does not expire."""
+    """The attributes to write for an outcome. In REQUIRES_ACTION, the row stays unfinished, and does not expire."""
     changes: dict[str, Any] = {
         "state": final.state,
         "finalized_at": now,
@@ -123,9 +123,9 @@ def final_changes(final: Finalize, now: int) -> dict[str, Any]:
 
 
 def after_charge(intent: StripeIntent) -> dict[str, Any]:
-    """The attributes of refunds and of the newest dispute of a PaymentIntent that succeeded."""
+    """The row's attributes for the refunds and the dispute of a PaymentIntent that succeeded."""
     refunded: dict[str, Any] = {"amount_refunded_minor": intent.amount_refunded_minor}
     if intent.dispute is None:
-        # The dispute was not read, or there is none: what the row has stays.
+        # The dispute was not read, or there is none: the row keeps the one it has.
         return refunded
     return {**refunded, "dispute_id": intent.dispute.dispute_id, "dispute_status": intent.dispute.status}
