@@ -99,12 +99,13 @@ FILES_ASKED_FOR = $(wildcard $(foreach each,$(PYTEST_ARGS),$(firstword $(subst :
 # Said here, since pytest with several processes says nothing of a file that is not there.
 NOT_THERE = $(strip $(foreach each,$(filter-out -%,$(PYTEST_ARGS)),$(call not_there,$(firstword $(subst ::, ,$(each))))))
 not_there = $(if $(filter %.py,$(1)),$(if $(wildcard $(1)),,$(1)))
+NONE_CHOSEN = || { code=$$?; test $$code != 5 || echo "PYTEST_ARGS=$(PYTEST_ARGS) chooses no test: give a file, file::test or -k word"; exit $$code; }
 require_files = $(if $(NOT_THERE),$(error PYTEST_ARGS: there is no $(NOT_THERE)))
 unit: $(VENV)/.dev ## Run the unit tests: no emulator, no npm [PYTEST_ARGS=…: these alone].
-	@$(require_files)$(if $(FILES_ASKED_FOR),$(PY) -m pytest -q,$(PYTEST) $(UNIT_TESTS)) $(or $(PYTEST_ARGS),$(COVER))
+	@$(require_files)$(if $(FILES_ASKED_FOR),$(PY) -m pytest -q,$(PYTEST) $(UNIT_TESTS)) $(or $(PYTEST_ARGS),$(COVER)) $(NONE_CHOSEN)
 
 test: install $(VENV)/.dev ## Run all tests but the nightly ones, on one stack [PYTEST_ARGS=…: these alone].
-	@$(require_files)$(PYTEST) $(or $(PYTEST_ARGS),$(COVER))
+	@$(require_files)$(PYTEST) $(or $(PYTEST_ARGS),$(COVER)) $(NONE_CHOSEN)
 
 check: lint types validate test ## The whole gate: format, lint, types, template, tests.
 

@@ -89,7 +89,8 @@ def commit(folder: Path) -> str:
     except FileNotFoundError:
         return "git is missing, so it is no repository yet"
     except subprocess.CalledProcessError as error:
-        return f"nothing is committed yet. git says: {error.stderr.strip()}"
+        then = f"git -C {folder} commit -m 'A shop of its own'"
+        return f"nothing is committed yet. git says: {error.stderr.strip()}\nThen: {then}"
     return ""
 
 

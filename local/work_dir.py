@@ -22,6 +22,6 @@ def sole_user_of(folder: Path, *, waits: bool = False) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
             raise StartupError(
-                f"another run is using {folder}; stop it first, or use another folder with --work-dir"
+                f"another run is using {folder}: stop it, or use `.venv/bin/python -m local --work-dir FOLDER`"
             ) from None
         yield

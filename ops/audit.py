@@ -10,7 +10,7 @@ to read balance transactions, charges, refunds, disputes and PaymentIntents.
 """
 
 import re
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -38,9 +38,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def day(text: str) -> datetime:
-    """The day's first moment. Raises ValueError."""
+    """The day's first moment. Raises ArgumentTypeError."""
     named = f"{datetime.now(UTC) - _DAY:%Y-%m-%d}" if text == "yesterday" else text
-    return datetime.strptime(named, "%Y-%m-%d").replace(tzinfo=UTC)
+    try:
+        return datetime.strptime(named, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        raise ArgumentTypeError(f"{text} is no day: yesterday, or one as 2026-11-01") from None
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:

@@ -59,7 +59,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         if more:  # Another reader hides them, or the first ten of their FIFO group.
             unseen.append(f"about {more} in {dlq}: try again in 15 minutes")
     document = {"messages": rows, "not_seen": unseen}
-    return Report(document, is_left or bool(unseen), is_dry_run=redrives and not arguments.yes)
+    return Report(document, is_left or bool(unseen), is_dry_run=redrives and bool(rows) and not arguments.yes)
 
 
 def _shown(dlq: str, message: Message) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Story:
     """When it is told, in epoch seconds."""
     states: Sequence[State]
     events: Sequence[Event]
-    """The earliest first; within a second, Stripe's first."""
+    """The earliest first."""
     findings: Sequence[Finding]
     charges: int | None
     """Charges that succeeded, by Stripe's ledger; None if Stripe does not answer."""
@@ -87,11 +87,24 @@ def story(facts: Facts) -> Story:
     events = [event for each in facts.intents for event in _of_intent(each)]
     if row and row.released_at:
         events.append(Event(row.released_at, "payments", "an operator released it: Stripe had nothing of the order"))
-    events += sorted(starmap(_of_line, facts.lines), key=lambda event: event.at)
-    # Stripe's times are whole seconds: within one, its events come before what was logged of them.
-    events.sort(key=lambda event: int(event.at))
+    lines = [*starmap(_of_line, facts.lines)]
+    events = sorted([*events, *lines], key=lambda event: _place(event, lines))
     charges = [charge for each in facts.intents for charge in each.charges if charge.status == "succeeded"]
     return Story(facts.now, [*_states(facts)], events, find(facts), None if facts.failure else len(charges))
+
+
+_ENDPOINTS = {
+    CREATE: "POST /v1/payment_intents",
+    CONFIRM: "POST /v1/payment_intents/{id}/confirm",
+    REFUND: "POST /v1/refunds",
+}
+
+
+def _place(event: Event, lines: Sequence[Event]) -> float:
+    """The time by which it is told. Stripe's are whole seconds: what a request did comes just before its response."""
+    endpoint = _ENDPOINTS.get(event.request, "")
+    answers = (line.at for line in lines if line.details.get("endpoint") == endpoint)
+    return min((at for at in answers if 0 <= at - event.at < 10), default=event.at)
 
 
 def _states(facts: Facts) -> Iterator[State]:

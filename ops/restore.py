@@ -66,7 +66,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     try:
         since = int(datetime.strptime(arguments.since, "%Y-%m-%dT%H:%M:%S%z").timestamp())
     except ValueError:
-        raise Problem(f"--from {arguments.since} is not a time with a zone: 2026-11-21T12:00:00Z") from None
+        raise Problem(f"--from {arguments.since} is not a time with a zone, as 2026-11-21T12:00:00Z is") from None
     try:
         return _rows(stack, since, is_dry_run=not arguments.yes)
     except Deferred as stopped:

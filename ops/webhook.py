@@ -26,7 +26,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
     if stack.is_local and "API_URL" not in os.environ:
-        raise Problem("the emulator's own name for its API leads nowhere: set API_URL")
+        raise Problem(
+            "the local stand-in sends its events by itself: give --stack NAME for a deployed stack, or set API_URL"
+        )
     url, endpoints = f"{stack.api_url}/stripe/events", stack.stripe.v1.webhook_endpoints
     present = [each for each in endpoints.list({"limit": 100}).auto_paging_iter() if each.url == url]
     # Stripe shows a secret only when it makes the endpoint, and never changes its API version (API reference).

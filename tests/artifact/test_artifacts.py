@@ -66,11 +66,7 @@ def test_a_built_function_handles_its_sample_events(function: str, stack: Stack,
     python = Path(sys.base_prefix) / "bin/python3.13"  # without the packages of this environment
     done = subprocess.run(
         [str(python), "-I", "-S", "-c", _HOST, function, *map(str, roots)],
-        env={
-            **CREDENTIALS,
-            **deployed_environment(functions, logical_id),
-            "AWS_ENDPOINT_URL": stack.aws_endpoint_url,
-        },
+        env={**CREDENTIALS, **deployed_environment(functions, logical_id), "AWS_ENDPOINT_URL": stack.aws_endpoint_url},
         input="\n".join(json.dumps(json.loads(event_of(function, name))) for name in SAMPLES[function]),
         capture_output=True,
         text=True,

@@ -29,12 +29,7 @@ def exchanges(tmp_path_factory: pytest.TempPathFactory) -> list[Exchange]:
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "tests.support.recorded_requests"]
     environment = {**os.environ, VARIABLE: str(path)}
     done = subprocess.run(
-        [*command, *SENDERS],
-        cwd=PROJECT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        [*command, *SENDERS], cwd=PROJECT, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout
     recorded: list[Exchange] = pickle.loads(path.read_bytes())  # noqa: S301  # These tests have written it.

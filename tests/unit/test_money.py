@@ -4,13 +4,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
-from onecharge.contract.money import (
-    MAX_AMOUNT_MINOR,
-    AmountMinor,
-    Currency,
-    as_money,
-    require_chargeable,
-)
+from onecharge.contract.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, as_money, require_chargeable
 
 AMOUNTS = ["0", "-1", "10.5", "10.0", "1e3", '"1099"', "true", "null", "1000000000000", "1" * 400]
 

@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from onecharge.contract.events import (
-    ORDER_SERVICE,
-    PAYMENT_SERVICE,
-    CancelRequestedEvent,
-    Event,
-    OrderPlacedEvent,
-)
+from onecharge.contract.events import ORDER_SERVICE, PAYMENT_SERVICE, CancelRequestedEvent, Event, OrderPlacedEvent
 from onecharge.contract.refund_events import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.runtime.alarms import Cause

@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from onecharge.payments.refund_rules import (
-    UNANSWERED_SECONDS,
-    Sent,
-    StripeRefund,
-    decide,
-    own,
-    refusal_of,
-)
+from onecharge.payments.refund_rules import UNANSWERED_SECONDS, Sent, StripeRefund, decide, own, refusal_of
 from onecharge.payments.stripe_responses import Deferred, Failure, ResponseKind
 from tests.shop.builders import HOUR, OTHER_REFUND_ID, REFUND, REFUND_ID, T0
 

@@ -95,12 +95,7 @@ ANSWERS: list[tuple[Kind, str | None, int, dict[str, Any]]] = [
     (Kind.ACCOUNT, None, 400, {"message": "Invalid Stripe API version: x"}),
     (Kind.OTHER_PARAMETERS, None, 400, {"type_": "idempotency_error"}),
     (Kind.NOT_FOUND, "resource_missing", 404, {"code": "resource_missing", "param": "intent"}),
-    (
-        Kind.REFUND_REFUSED,
-        None,
-        400,
-        {"message": "Refund amount is greater than unrefunded amount on charge"},
-    ),
+    (Kind.REFUND_REFUSED, None, 400, {"message": "Refund amount is greater than unrefunded amount on charge"}),
     (Kind.INVALID, None, 400, {}),
 ]
 

@@ -300,12 +300,14 @@ def test_nobody_is_told_to_pay_a_second_time(is_made: bool, is_shown: bool) -> N
 
 
 def test_what_happens_within_a_second_is_told_in_the_order_of_its_causes() -> None:
-    """Stripe's times are whole seconds: a charge is before what was logged of it."""
+    """Stripe's times are whole seconds: a charge comes after the claim, and before the response to its confirm."""
     charge: Any = stripe.Charge.construct_from(
         {"id": "ch_1", "object": "charge", "amount": 2500, "status": "succeeded", "created": NOW}, None
     )
     shown = replace(intent("succeeded", created=NOW, refunds=[made("succeeded", created=NOW)]), charges=[charge])
-    lines = [(NOW + 0.9, {"message": "payment finalized"}), (NOW + 0.1, {"message": "payment claimed"})]
+    create, confirm = "POST /v1/payment_intents", "POST /v1/payment_intents/{id}/confirm"
+    lines = [(NOW + at, {"endpoint": endpoint}) for at, endpoint in ((1.8, confirm), (0.4, create))]
+    lines += [(NOW + 1.9, {"message": "payment finalized"}), (NOW + 0.1, {"message": "payment claimed"})]
     events = story(paid(shown, of_row={"released_at": NOW}, lines=lines)).events
-    expected = ("created", "CHARGED", "re_1", "operator released", "claimed", "finalized")
+    expected = ("re_1", "operator released", "claimed", "created", create, "CHARGED", confirm, "finalized")
     assert [(event.what, word) for event, word in zip(events, expected, strict=True) if word not in event.what] == []
