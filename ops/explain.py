@@ -87,24 +87,25 @@ def story(facts: Facts) -> Story:
     events = [event for each in facts.intents for event in _of_intent(each)]
     if row and row.released_at:
         events.append(Event(row.released_at, "payments", "an operator released it: Stripe had nothing of the order"))
-    lines = [*starmap(_of_line, facts.lines)]
-    events = sorted([*events, *lines], key=lambda event: _place(event, lines))
+    lines = sorted(starmap(_of_line, facts.lines), key=lambda line: line.at)
+    placed = [(_place(event, lines), event) for event in events]
+    placed += [((line.at, number), line) for number, line in enumerate(lines)]
+    events = [event for _, event in sorted(placed, key=lambda each: each[0])]
     charges = [charge for each in facts.intents for charge in each.charges if charge.status == "succeeded"]
     return Story(facts.now, [*_states(facts)], events, find(facts), None if facts.failure else len(charges))
 
 
-_ENDPOINTS = {
-    CREATE: "POST /v1/payment_intents",
-    CONFIRM: "POST /v1/payment_intents/{id}/confirm",
-    REFUND: "POST /v1/refunds",
-}
+_ENDPOINTS = {CREATE: "POST /v1/payment_intents", CONFIRM: "POST /v1/payment_intents/{id}/confirm"}
 
 
-def _place(event: Event, lines: Sequence[Event]) -> float:
-    """The time by which it is told. Stripe's are whole seconds: what a request did comes just before its response."""
+def _place(event: Event, lines: Sequence[Event]) -> tuple[float, float]:
+    """Where it is told among the lines: their time, and number.
+
+    Stripe's times are whole seconds: what a request did comes just before its response.
+    """
     endpoint = _ENDPOINTS.get(event.request, "")
-    answers = (line.at for line in lines if line.details.get("endpoint") == endpoint)
-    return min((at for at in answers if 0 <= at - event.at < 10), default=event.at)
+    answers = ((line.at, number - 0.5) for number, line in enumerate(lines) if line.details.get("endpoint") == endpoint)
+    return min((place for place in answers if 0 <= place[0] - event.at < 10), default=(event.at, -1))
 
 
 def _states(facts: Facts) -> Iterator[State]:
