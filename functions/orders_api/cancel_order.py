@@ -25,7 +25,6 @@ def cancel_order(request: Request, deps: Dependencies, order_id: str) -> JsonRes
     """Cancel an order unless it is paid. 202: it is stored, and the order becomes CANCELED or PAID. Idempotent."""
     order, is_new = request_cancellation(deps.orders, request.subject, order_id, now=deps.clock())
     if is_new:
-        deps.count("OrderCanceling")
         deps.log("cancellation requested", order)
     elif order.status is OrderStatus.PAID:
         raise conflict("already-paid", "The order is paid. It can be refunded, not canceled.")

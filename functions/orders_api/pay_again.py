@@ -34,7 +34,6 @@ def pay_again(request: Request, deps: Dependencies, order_id: str) -> JsonRespon
     """Pay a declined order with another card, idempotent by Idempotency-Key: a key never makes two attempts."""
     key, wanted = key_and_body(request, PaymentRequest, expected="The body does not name a payment method.")
     order, is_new = make_attempt(deps.orders, request.subject, order_id, wanted, key, now=deps.clock())
-    deps.count("AttemptMade" if is_new else "AttemptReplayed")
     deps.log("attempt made" if is_new else "response replayed: attempt made before", order)
     return accepted(accepted_order(order), order_id, order.correlation_id, is_new=is_new)
 

@@ -59,7 +59,6 @@ def place_order(request: Request, deps: Dependencies) -> JsonResponse:
         correlation_id=request.correlation_id,
         now=deps.clock(),
     )
-    deps.count("OrderPlaced" if is_new else "OrderReplayed")
     deps.log("order placed" if is_new else "response replayed: order placed before", order)
     return accepted(accepted_order(order), order.order_id, order.correlation_id, is_new=is_new)
 

@@ -74,7 +74,6 @@ def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonRes
         correlation_id=request.correlation_id,
         now=deps.clock(),
     )
-    deps.count("RefundRequested" if is_new else "RefundReplayed")
     about = {"order_id": order_id, "refund_id": refund.refund_id, "requested_by": request.subject}
     deps.logger.info(
         "refund requested" if is_new else "response replayed: refund requested before",

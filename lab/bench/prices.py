@@ -25,7 +25,6 @@ PRICES: Mapping[str, float] = {
     "sqs": 0.40,
     # https://www.factualminds.com/blog/amazon-cloudwatch-pricing-metrics-logs-alarms-dashboards/ (2026-06-13).
     "log KB": 0.50,
-    "trace": 5.00,  # https://aws.amazon.com/xray/pricing/
 }
 """Dollars for a million of each unit."""
 VCPU_MB = 1769
@@ -52,8 +51,7 @@ def settings_of(design: str) -> Settings:
     functions = ("orders_api", "publish_events", "charge_order", "update_order")
     own = {name: template["Resources"][logical_id_of(name)]["Properties"] for name in functions}
     memory_mb = {name: each.get("MemorySize", shared["MemorySize"]) for name, each in own.items()}
-    # X-Ray samples 5 % (AWS X-Ray Developer Guide, "Configuring sampling rules"). The access log has 400 bytes a line.
-    order_units = [("HTTP API", 1.0), ("log KB", 0.4), ("trace", 0.05 * (shared.get("Tracing") == "Active"))]
+    order_units = [("HTTP API", 1.0), ("log KB", 0.25)]  # A line of its access log has 240 bytes.
     is_quiet = "WARN" in str(shared["LoggingConfig"].get("SystemLogLevel"))
     return Settings(template["Parameters"]["Architecture"]["Default"], memory_mb, order_units, 0 if is_quiet else 0.5)
 

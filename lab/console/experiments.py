@@ -37,9 +37,9 @@ EXPERIMENTS = (
         1,
         "An order",
         ("place",),
-        "“PaymentIntent stored”, before the confirm. From here on every worker finds this PaymentIntent, and no other. "
-        "Read the timeline from top to bottom: one conditional write stores the order, the stream publishes it, a "
-        "worker claims the row, creates a PaymentIntent, stores its id, confirms, finalizes.",
+        "“create”, then “confirm”. The PaymentIntent's id is stored between them: every worker finds this "
+        "PaymentIntent, and no other. Read the timeline from top to bottom: one conditional write stores the order, "
+        "the stream publishes it, a worker claims the row, creates, stores, confirms, finalizes.",
         "Store the id: before this nothing can be charged.",
     ),
     Experiment(

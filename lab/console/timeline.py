@@ -52,7 +52,7 @@ class Kind(StrEnum):
 
 
 _KINDS = {
-    **dict.fromkeys((CLAIMED, "PaymentIntent stored", FINALIZED), Kind.GRANTED),
+    **dict.fromkeys((CLAIMED, FINALIZED), Kind.GRANTED),
     **dict.fromkeys(("order updated", "refund updated", "refund told"), Kind.GRANTED),
     **dict.fromkeys((TIMED_OUT, WAITS, "payment not finished", "refund not finished"), Kind.WAITS),
     "duplicate": Kind.REFUSED,
@@ -198,7 +198,7 @@ def _leases(lines: Sequence[Line], workers: Mapping[str, str], now: float) -> It
     """From each claim to its end: finalized, released, or expired because its worker died."""
     for index, line in enumerate(lines):
         if line.message == CLAIMED:
-            expires = float(line.fields["row"]["lease_expires_at"])
+            expires = float(line.fields["lease_expires_at"])
             end = next((each.at for each in lines[index + 1 :] if _ends(each, line)), None)
             yield Lease(workers[line.worker], line.at, end or expires, end is None and expires <= now)
 

@@ -61,7 +61,7 @@ def test_a_bill_worked_by_hand(memory_mb: int, billed_ms: float) -> None:
 def test_the_others_are_billed_with_what_frameworks_choose() -> None:
     """Ours is billed as the template has it."""
     assert [name for name, _ in settings_of(NAIVE).order_units] == ["REST API"]
-    assert [name for name, _ in settings_of(OURS).order_units] == ["HTTP API", "log KB", "trace"]
+    assert [name for name, _ in settings_of(OURS).order_units] == ["HTTP API", "log KB"]
 
 
 def test_the_table_shows_medians_as_ratios_within_the_run() -> None:

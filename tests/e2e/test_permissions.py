@@ -79,7 +79,6 @@ def rights_of(stack: Stack) -> Iterator[Right]:
 # function to access DynamoDB stream records".
 _BY_LAMBDA = {
     "logs": ("CreateLogStream", "PutLogEvents"),
-    "xray": ("PutTraceSegments", "PutTelemetryRecords"),
     "sqs": ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes"),
     "dynamodb": ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams"),
 }
@@ -92,10 +91,9 @@ def rights_lambda_uses(stack: Stack) -> Iterator[Right]:
         configuration = functions.get_function_configuration(FunctionName=name)
         log_group = configuration["LoggingConfig"]["LogGroup"]
         [group] = stack.aws.client("logs").describe_log_groups(logGroupNamePrefix=log_group)["logGroups"]
-        used = [("logs", group["arn"])] + [("xray", "*")] * (configuration["TracingConfig"]["Mode"] == "Active")
-        for mapping in functions.list_event_source_mappings()["EventSourceMappings"]:
-            if f":function:{name}:" in f"{mapping['FunctionArn']}:":
-                used.append((mapping["EventSourceArn"].split(":")[2], mapping["EventSourceArn"]))
+        mappings = functions.list_event_source_mappings()["EventSourceMappings"]
+        sources = [each["EventSourceArn"] for each in mappings if f":function:{name}:" in f"{each['FunctionArn']}:"]
+        used = [("logs", group["arn"]), *((source.split(":")[2], source) for source in sources)]
         for service, resource in used:
             yield from (Right(logical_id, f"{service}:{action}", resource) for action in _BY_LAMBDA[service])
 
@@ -132,11 +130,10 @@ def test_every_right_is_used_and_every_request_is_allowed(shop: DeployedShop, st
 
 
 def test_no_right_is_for_everything(stack: Stack) -> None:
-    """No action and no resource has a wildcard, but X-Ray, which has no resources, and the streams of a log group."""
+    """No action and no resource has a wildcard, but the streams of a log group."""
     for right in rights_of(stack):
         assert "*" not in right.action
-        if not right.action.startswith("xray:"):
-            assert right.resource.count("*") <= right.resource.endswith(":*") <= right.action.startswith("logs:")
+        assert right.resource.count("*") <= right.resource.endswith(":*") <= right.action.startswith("logs:")
 
 
 # ------------------------------------------------------------ what uses the rights

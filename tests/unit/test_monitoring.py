@@ -79,8 +79,8 @@ def test_an_alarm_of_ours_watches_a_metric_that_the_code_emits() -> None:
                 assert Alarm(Cause(cause)).dimensions == ({"cause": cause},)
             case "StripeSeconds", ("status", status):
                 assert str(status) in {*map(status_of, (0, *range(200, 600)))}
-            case "DeclinedShare", ("of", "payments"):
-                assert 'Metric("DeclinedShare", {"of": "payments"}' in SOURCE
+            case "Payment.DECLINED" | "Payment.SUCCEEDED", ("service", "charge_order" | "stripe_webhook"):
+                assert SOURCE.count('count(f"Payment.{') == 2, "deliveries.py and sync.py count each state"
             case metric, ("service", service):
                 code = "\n".join(path.read_text() for path in (PROJECT / "functions" / service).glob("*.py"))
                 assert f'"{metric}"' in code
@@ -99,9 +99,9 @@ def test_an_alarm_of_ours_watches_a_metric_that_the_code_emits() -> None:
         ("StripeUnavailable", {"unanswered": 2, "limited": 9}, False),
         ("StripeUnavailable", {"unanswered": 2, "failing": 1}, True),
         ("StripeUnavailable", {"limited": 10}, True),
-        ("CardTesting", {"share": 0.5, "declines": 19}, False),
-        ("CardTesting", {"share": 0.4, "declines": 100}, False),
-        ("CardTesting", {"share": 0.5, "declines": 20}, True),
+        ("CardTesting", {"declined": 19}, False),
+        ("CardTesting", {"declined": 60, "refused": 40, "paid": 90, "confirmed": 11}, False),
+        ("CardTesting", {"declined": 10, "refused": 10, "paid": 10, "confirmed": 10}, True),
         *(("DlqNotEmpty", {queue: 1}, True) for queue in ("payments", "updates", "refunds", "subscriptions")),
         ("Delayed", {"payments": 900, "updates": 300, "refunds": 3600, "published": 300_000}, False),
         *(("Delayed", {queue: 3601}, True) for queue in ("payments", "updates", "refunds")),
@@ -163,7 +163,7 @@ def test_cloudwatch_takes_the_metrics_and_the_range_that_is_evaluated() -> None:
         assert period % 60 == 0
         assert period * alarm["EvaluationPeriods"] <= 86_400
         assert alarm.get("DatapointsToAlarm", 1) <= alarm["EvaluationPeriods"]
-        assert sorted(re.findall(r"\b[a-z]+\b", re.sub(r"\b(and|or)\b", "", expression_of(name)))) == sorted(ids)
+        assert set(re.findall(r"\b[a-z]+\b", re.sub(r"\b(and|or)\b", "", expression_of(name)))) == set(ids)
         assert len(ids) <= 10
         assert [each.get("ReturnData", True) for each in alarm.get("Metrics", [{}])].count(True) == 1
 

@@ -168,7 +168,7 @@ def test_what_cannot_be_applied_is_deferred(endpoint: Endpoint, failing: str, co
     received = endpoint.received.read()
     assert not counted or (received and received.newest_event_at) == T0 + 1
     assert (endpoint.send(event), endpoint.payment().state) == (200, PaymentState.SUCCEEDED)
-    assert endpoint.counted.count("MoneyCharged") == 1
+    assert endpoint.counted.count("Payment.SUCCEEDED") == 1
 
 
 @pytest.mark.parametrize("name", SAMPLES["stripe_webhook"])

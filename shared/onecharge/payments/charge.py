@@ -47,7 +47,6 @@ def charge(row: Payment, tools: Tools) -> Finalize:
             return created
         # Stored before any money can move: every other worker finds this PaymentIntent and confirms no other.
         intent, row = created, tools.payments.store_id(row, created.payment_intent_id)
-        tools.log("PaymentIntent stored", **row.log_fields)
     is_answered = False
     for _ in range(STEPS_MAX):
         match decide(row, intent, is_answered=is_answered):

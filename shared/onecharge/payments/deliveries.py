@@ -16,7 +16,7 @@ from onecharge.payments.charge import charge
 from onecharge.payments.charge_rows import TERMINAL, FrozenRequest, Payment, WriteRefused
 from onecharge.payments.charge_rules import Held, final_changes
 from onecharge.payments.stripe_responses import Deferred
-from onecharge.payments.sync import count_end, report_dispute
+from onecharge.payments.sync import report_dispute
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
@@ -68,7 +68,7 @@ def _claim(event: OrderEvent, tools: Tools) -> Payment:
 def charge_and_finalize(row: Payment, tools: Tools) -> Disposition:
     """Charge a claimed row, and store the outcome; if nothing can be done now, give up the lease."""
     # A killed worker may log nothing else: this line shows when its lease expires.
-    tools.log("payment claimed", **row.log_fields, row=row.shown)
+    tools.log("payment claimed", **row.log_fields, lease_expires_at=row.lease_expires_at)
     try:
         final = charge(row, tools)
         if final.intent:
@@ -87,8 +87,7 @@ def charge_and_finalize(row: Payment, tools: Tools) -> Disposition:
         tools.log("write refused: lease lost, or cancellation requested", **row.log_fields)
         return BackOff()
     tools.count(f"Payment.{final.state}")
-    count_end(row, final.state, tools)
-    tools.log("payment finalized", **row.log_fields, row=row.shown, state=final.state, reason=final.reason)
+    tools.log("payment finalized", **row.log_fields, state=final.state, reason=final.reason)
     return Done()
 
 

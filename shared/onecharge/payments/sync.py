@@ -22,7 +22,6 @@ from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import is_outage
-from onecharge.runtime.metrics import Metric
 from onecharge.runtime.secrets import SecretUnavailable
 
 TRIES = 4
@@ -132,7 +131,8 @@ def _correct(
     if row is None:
         return tools.payments.insert(order_id, found.changes, now=now)
     written = tools.payments.write_if_unchanged(row, found.changes, now=now)
-    count_end(row, found.changes.get("state"), tools)
+    if state := found.changes.get("state"):
+        tools.count(f"Payment.{state}")
     tools.log(found.says, **{**row.log_fields, "payment_intent_id": intent.payment_intent_id})
     return written
 
@@ -147,15 +147,3 @@ def _alarm_of(dispute: Dispute, order_id: str, row: Payment | None, intent: Stri
     if dispute.needs_response:
         about = {"order_id": order_id, "dispute_id": dispute.dispute_id, "dispute_status": dispute.status}
         tools.alarm(Cause.CHARGE_DISPUTED, "charge disputed: respond at Stripe", row, intent, **about)
-
-
-def count_end(row: Payment, state: PaymentState | None, tools: Tools) -> None:
-    """Count the money of a payment that has ended, or its decline, whoever finalizes it.
-
-    It is an indication for the dashboard, never the books: a worker that dies after its write omits it.
-    """
-    if state is PaymentState.SUCCEEDED:
-        tools.count(Metric("MoneyCharged", {"currency": row.request.currency}, value=row.request.amount_minor))
-    if state in (PaymentState.SUCCEEDED, PaymentState.DECLINED):
-        is_declined = int(state is PaymentState.DECLINED)
-        tools.count(Metric("DeclinedShare", {"of": "payments"}, value=is_declined))

@@ -96,5 +96,4 @@ class Tools:
             self.count(Alarm(alarm))
         write = self.logger.error if alarm else self.logger.info
         given = {"cause": alarm, **details}
-        # The line's location is the caller, not this method.
-        write(message, stacklevel=3, extra={name: value for name, value in given.items() if value is not None})
+        write(message, extra={name: value for name, value in given.items() if value is not None})

@@ -25,4 +25,4 @@ def function_logger() -> Logger:
     WARNING: Lambda sets the level of the root logger, from which they would inherit it."""
     for library in LIBRARIES:
         logging.getLogger(library).setLevel(logging.WARNING)
-    return Logger(logger_formatter=RedactingFormatter())
+    return Logger(logger_formatter=RedactingFormatter(location=None))

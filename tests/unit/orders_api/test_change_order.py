@@ -44,7 +44,7 @@ def test_an_order_is_changed_in_these_statuses_alone(
     if name == "pay_again":
         assert (item["attempt"]["N"], item["payment_method"]["S"]) == ("2", "pm_card_mastercard")
     if name == "cancel_order":
-        assert (item["cancel_requested_at"]["S"], client.counted["OrderCanceling"]) == (NOW.isoformat(), 1)
+        assert item["cancel_requested_at"]["S"] == NOW.isoformat()
         assert answered.body["status"] == "CANCELING"
 
 
