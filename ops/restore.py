@@ -2,8 +2,8 @@
 
 `copy` copies the rows that a table lacks from the table that DynamoDB restored; a row that exists was written since,
 and stays. `rows` then brings rows, orders and Stripe together, whichever of them the restore has set back. It writes
-payment rows that are missing or behind Stripe's list, sends the outcomes of refunds and payments again, counts each
-order's pending refunds, and lets reconcile read Stripe's events again.
+payment rows that are missing or behind Stripe's list, sends the outcomes of refunds and payments again, and lets
+reconcile read Stripe's events again.
 """
 
 import logging
@@ -22,11 +22,10 @@ from typing import Any, NamedTuple
 from onecharge.contract.events import Event
 from onecharge.contract.refund_events import REFUND_ID_PATTERN
 from onecharge.contract.states import PaymentState
-from onecharge.orders.refund_store import OrderRefundStore, pending_minor
-from onecharge.orders.schema import StoredOrder
+from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.payments.charge_rows import UNPAID, Payment, WriteRefused, payment_of
 from onecharge.payments.payment_intents import metadata_of
-from onecharge.payments.refund import list_refunds, tell
+from onecharge.payments.refund import tell
 from onecharge.payments.refund_rules import own
 from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.stripe_rate import StripeRate
@@ -183,20 +182,20 @@ class Mending:
         return (self._tell(*names, payment_intent_id) for names, payment_intent_id in ours.items())
 
     def _tell(self, order_id: str, refund_id: str, payment_intent_id: str) -> Found:
-        row, seen_at, tools = self.tools.payments.read(order_id), self.tools.now(), self.tools
+        row, tools = self.tools.payments.read(order_id), self.tools
         is_paid = row and row.payment_intent_id == payment_intent_id and row.state is PaymentState.SUCCEEDED
         # With --yes the row was written before.
         if not (is_paid or self.release.is_dry_run):
             return Found(order_id, f"{refund_id} is made, and its payment's row does not show it", is_left=True)
         if self._item(self.refunds.table, order_id=order_id, refund_id=refund_id) is None:
             return Found(order_id, f"{refund_id} is made, and the order service lost it", is_left=True)
-        made = None if self.release.is_dry_run else own(refund_id, list_refunds(payment_intent_id, tools))
+        made = None if self.release.is_dry_run else own(refund_id, tools.stripe.list_refunds(payment_intent_id))
         if row and made and (synced := sync_row(order_id, payment_intent_id, tools)):
-            tell(synced, made, tools, seen_at=seen_at)
+            tell(synced, made, tools)
         return Found(order_id, f"the outcome of {refund_id} is sent again")
 
     def orders(self, parallel: Parallel = one_after_another) -> Iterator[Found]:
-        """Emit what an order has not seen of its payment, and count its pending refunds."""
+        """Emit what an order has not seen of its payment."""
         client: Any = self.tools.payments.client  # boto3's types lack Limit for paginate.
         given = {"TableName": self.tools.payments.table, "Limit": _PAGE, "ConsistentRead": True}
         for page in client.get_paginator("scan").paginate(**given):
@@ -219,15 +218,6 @@ class Mending:
                 found.append("its payment is emitted again")
             except WriteRefused:
                 found.append(CHANGED)
-        if row.state is PaymentState.SUCCEEDED:
-            try:
-                order, refunds = StoredOrder.from_item(item), self.refunds.of_order(order_id)
-            except ValueError:
-                found.append("pending refunds not counted: the order cannot be read, `explain` it")
-            else:
-                if pending_minor(refunds) != order.pending_refunds_minor:
-                    is_done = self.release.is_dry_run or self.refunds.count(order, refunds)
-                    found.append("its pending refunds are counted again" if is_done else CHANGED)
         return [Found(order_id, each, each == CHANGED) for each in found]
 
     def _item(self, table: str, **key: str) -> Item | None:

@@ -1,6 +1,6 @@
 """POST /orders/{order_id}/refunds: refund a part of what was paid, or all that is left.
 
-request ─► validate ─► one transaction: the refund stored, its amount reserved on the order ─► 202 PENDING
+request ─► validate ─► one transaction: the refund stored, which reserves its amount ─► 202 PENDING
                               └─ the table's stream ─► publish_events ─► SNS ─► refund_charge
 """
 
@@ -10,13 +10,12 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from onecharge.contract.events import OrderId
 from onecharge.contract.money import AmountMinor, require_chargeable
 from onecharge.contract.refund_events import RefundState, is_refundable_despite
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.ids import digest_of, fingerprint_of
 from onecharge.orders.refund_schema import StoredRefund
-from onecharge.orders.refund_store import pending_minor
+from onecharge.orders.refund_store import left_minor
 from onecharge.orders.schema import REFUNDABLE_SECONDS, StoredOrder
 from onecharge.runtime.http_api import JsonResponse, Request, ResponseModel, try_again
 from orders_api.http import STAFF_SCOPE, Dependencies, accepted, bad_request, conflict, key_and_body, key_reused
@@ -44,20 +43,9 @@ class RefundView(ResponseModel):
     status: RefundState
     amount: int = Field(description="In the minor unit of the order's currency.")
     requested_at: Timestamp
-    pending_reason: str | None = Field(
-        default=None,
-        description="Why Stripe has not sent the money yet, such as `insufficient_funds`: our balance is too low.",
-    )
 
 
 Refunds = Annotated[list[RefundView], Field(description="The oldest first.")]
-
-
-class AcceptedRefund(RefundView):
-    """The amount is reserved, and is refunded asynchronously."""
-
-    order_id: OrderId
-    currency: str
 
 
 def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonResponse:
@@ -65,77 +53,52 @@ def refund_order(request: Request, deps: Dependencies, order_id: str) -> JsonRes
     request.require_scope(STAFF_SCOPE)
     expected = "The body does not name an amount that can be refunded."
     key, wanted = key_and_body(request, RefundRequest, expected=expected)
-    refund, is_new = request_refund(
-        deps,
-        order_id,
-        wanted,
-        key,
-        requested_by=request.subject,
-        correlation_id=request.correlation_id,
-        now=deps.clock(),
-    )
+    refund, is_new = request_refund(request, deps, order_id, wanted, key)
     about = {"order_id": order_id, "refund_id": refund.refund_id, "requested_by": request.subject}
     deps.logger.info(
         "refund requested" if is_new else "response replayed: refund requested before",
         extra={**about, "correlation_id": refund.correlation_id},
     )
     # A retry gets the response of the first try, whatever the refund's status is by now.
-    first = refund.model_copy(update={"status": RefundState.PENDING, "pending_reason": None})
-    shown = _view(first).model_dump(exclude_unset=True)
-    response = AcceptedRefund(**shown, order_id=order_id, currency=refund.currency)
-    return accepted(response, order_id, refund.correlation_id, is_new=is_new)
+    first = _view(refund).model_copy(update={"status": RefundState.PENDING})
+    return accepted(first, order_id, refund.correlation_id, is_new=is_new)
 
 
 def request_refund(
-    deps: Dependencies,
-    order_id: str,
-    wanted: RefundRequest,
-    key: str,
-    *,
-    requested_by: str,
-    correlation_id: str,
-    now: datetime,
+    request: Request, deps: Dependencies, order_id: str, wanted: RefundRequest, key: str
 ) -> tuple[StoredRefund, bool]:
-    """Store the refund and reserve its amount, or find that an earlier try did; returns also whether it is new.
+    """Store the refund and so reserve its amount, or find that an earlier try did; returns also whether it is new.
 
     Raises NoSuchOrder, and Problem if it cannot be refunded.
     """
-    refund_id = f"rfd_{digest_of(order_id, key)}"
-    fingerprint = fingerprint_of(wanted)
+    refund_id, fingerprint, now = f"rfd_{digest_of(order_id, key)}", fingerprint_of(wanted), deps.clock()
     for _ in range(_TRIES):
         order = deps.find_order(order_id)
-        others = deps.refunds.of_order(order_id)
-        # Counted anew: the order may be a restored one.
-        made_minor = sum(each.amount_minor for each in others if each.status is RefundState.SUCCEEDED)
-        stripe_minor = max(order.stripe_refunded_minor, made_minor)
-        counted = {"pending_refunds_minor": pending_minor(others), "stripe_refunded_minor": stripe_minor}
-        order = order.model_copy(update=counted)
-        earlier = next((each for each in others if each.refund_id == refund_id), None)
-        if earlier is None:
-            refund = StoredRefund(
-                order_id=order_id,
-                refund_id=refund_id,
-                status=RefundState.PENDING,
-                attempt=order.paid_attempt or order.attempt,
-                amount_minor=_refundable_minor(order, wanted.amount, now),
-                currency=order.currency,
-                fingerprint=fingerprint,
-                requested_at=now.isoformat(),
-                correlation_id=correlation_id,
-                requested_by=requested_by,
-                reason=wanted.reason,
-            )
-            if deps.refunds.store_and_reserve(refund, order, others):
-                return refund, True
-            # The order, or this very refund, was written meanwhile: read both again.
-        elif earlier.fingerprint == fingerprint:
-            return earlier, False
-        else:
+        refunds = deps.refunds.of_order(order_id)
+        if earlier := next((each for each in refunds if each.refund_id == refund_id), None):
+            if earlier.fingerprint == fingerprint:
+                return earlier, False
             raise key_reused("This Idempotency-Key was used for another refund. Use a new key for a new refund.")
+        refund = StoredRefund(
+            order_id=order_id,
+            refund_id=refund_id,
+            status=RefundState.PENDING,
+            attempt=order.paid_attempt or order.attempt,
+            amount_minor=_refundable_minor(order, left_minor(order, refunds), wanted.amount, now),
+            currency=order.currency,
+            fingerprint=fingerprint,
+            requested_at=now.isoformat(),
+            correlation_id=request.correlation_id,
+            requested_by=request.subject,
+            reason=wanted.reason,
+        )
+        if deps.refunds.store(refund, order):
+            return refund, True
+        # The order, or this very refund, was written meanwhile: read both again.
     raise try_again("The order is being changed. Retry with the same Idempotency-Key.")
 
 
-def _refundable_minor(order: StoredOrder, amount_minor: int | None, now: datetime) -> int:
+def _refundable_minor(order: StoredOrder, left: int, amount_minor: int | None, now: datetime) -> int:
     """Returns the amount, or all that is left if it is None. Raises Problem if it cannot be refunded."""
     if order.status is not OrderStatus.PAID:
         raise conflict("not-paid", f"The order is {order.status}: only what is PAID can be refunded.")
@@ -143,8 +106,8 @@ def _refundable_minor(order: StoredOrder, amount_minor: int | None, now: datetim
         raise conflict("paid-too-long-ago", "The payment is too old for this API. Refund it at Stripe, by hand.")
     if order.dispute_status and not is_refundable_despite(order.dispute_status):
         raise conflict("disputed", f"The payment is disputed ({order.dispute_status}): the dispute decides.")
-    wanted_minor = order.left_minor if amount_minor is None else amount_minor
-    if not 0 < wanted_minor <= order.left_minor:
+    wanted_minor = left if amount_minor is None else amount_minor
+    if not 0 < wanted_minor <= left:
         raise conflict("more-than-is-left", "The amount is more than is left of what was paid.")
     try:
         require_chargeable(wanted_minor, order.currency)
@@ -160,10 +123,5 @@ def refunds_of(order: StoredOrder, deps: Dependencies) -> list[RefundView]:
 
 
 def _view(refund: StoredRefund) -> RefundView:
-    return RefundView(
-        refund_id=refund.refund_id,
-        status=refund.status,
-        amount=refund.amount_minor,
-        requested_at=refund.requested_at,
-        **({"pending_reason": refund.pending_reason} if refund.pending_reason else {}),
-    )
+    alike = refund.model_dump(include={"refund_id", "status", "requested_at"})
+    return RefundView(amount=refund.amount_minor, **alike)

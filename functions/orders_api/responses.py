@@ -57,7 +57,7 @@ class OrderView(ResponseModel):
         "payment in time, or `not_chargeable`, if Stripe does not charge this amount.",
     )
     attempts: list[AttemptView] = Field(description="The oldest first.")
-    amount_refunded: int = Field(description="What is refunded or being refunded, also in Stripe's Dashboard.")
+    amount_refunded: int = Field(description="What Stripe has refunded, also by hand in its Dashboard.")
     dispute_status: str | None = Field(
         default=None, description="Stripe's status of the newest dispute, such as `needs_response` or `lost`."
     )
@@ -93,7 +93,7 @@ def order_view(order: StoredOrder) -> OrderView:
         currency=order.currency,
         placed_at=order.placed_at,
         attempts=_attempts(order),
-        amount_refunded=order.refunded_minor,
+        amount_refunded=order.stripe_refunded_minor,
         **{name: value for name, value in some.items() if value},
     )
 

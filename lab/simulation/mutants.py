@@ -11,14 +11,15 @@ from lab.simulation.both_services import ORDER_REFUNDS
 from lab.simulation.service import DECLINED, ORDERS, PAID
 from lab.simulation.world import Mutate
 from onecharge.contract.refund_events import is_refundable_despite
-from onecharge.orders.refund_store import OrderRefundStore, _is_still, pending_minor
+from onecharge.orders.refund_schema import rank
+from onecharge.orders.refund_store import OrderRefundStore, _is_still, left_minor
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge import confirm, create
 from onecharge.payments.charge_rows import Payment, WriteRefused, next_revision
 from onecharge.payments.charge_rules import Finalize, Step, decide, final_changes, is_held, may_create
 from onecharge.payments.payment_intents import Response
 from onecharge.payments.refund import _write_sent
-from onecharge.payments.refund_rules import REFUSED, Sent, StripeRefund, after_refusal, own
+from onecharge.payments.refund_rules import Sent, own, refused
 from onecharge.payments.refund_rules import decide as decide_refund
 from onecharge.payments.stripe_events import parse_event
 from onecharge.payments.stripe_responses import Failure, ResponseKind, StripeIntent, classify
@@ -32,7 +33,6 @@ from reconcile.run import REREAD_SECONDS
 from tests.shop.builders import T0
 from tests.shop.dynamodb import TransactionCanceled
 from tests.support.silent import SILENT
-from update_order.refund_outcomes import is_later
 
 # ---------------------------------------------------------------- how a part is replaced
 
@@ -293,8 +293,14 @@ def _deciding_refund(**changes: Any) -> Mutate:
     return _replacing(decide_refund, lambda of, listed, **given: decide_refund(of, listed, **{**given, **changes}))
 
 
-def _refused_at_once(wanted: Any, sent: Sent, _: int) -> StripeRefund:
-    return StripeRefund(None, REFUSED, wanted.amount_minor, wanted.currency, wanted.refund_id, sent.code)
+def _forgets_refusals(world: Any) -> None:
+    """Once it is told."""
+
+    def decided(wanted: Any, *listed: Any, sent: Sent, **given: Any) -> Any:
+        code = None if wanted.refund_id in world.refused else sent.code
+        return decide_refund(wanted, *listed, sent=sent._replace(code=code), **given)
+
+    world.service.replaced[decide_refund] = decided
 
 
 def _without_total(world: Any) -> None:
@@ -330,9 +336,9 @@ def _one_after_the_other(world: Any) -> None:
 class _Credulous(OrderRefundStore):
     """The total counts whatever its revision."""
 
-    def write_outcome(self, order: StoredOrder, refunds: Any, refund: Any, outcome: Any, to: Any) -> bool:
+    def store_outcome(self, refund: Any, order: StoredOrder, outcome: Any) -> bool:
         newer = outcome.model_copy(update={"revision": max(outcome.revision, order.payment_revision + 1)})
-        return super().write_outcome(order, refunds, refund, newer, to)
+        return super().store_outcome(refund, order, newer)
 
 
 def _is_any(name: str, read: int) -> str:
@@ -346,16 +352,19 @@ _REFUNDS: Mapping[str, Mutate] = {
     "its own is not looked up": _replacing(own, lambda refund_id, listed: None),
     "sent without a word in the row": _replacing(_write_sent, lambda *_: None),
     "the word in the row ignores its revision": _without("revision = :read"),
-    "a refusal is told while a request is open": _replacing(after_refusal, _refused_at_once),
-    "what was refused is sent again": _replacing(
-        decide_refund, lambda *of, sent, **given: decide_refund(*of, sent=sent._replace(code=None), **given)
+    "a refusal is told while a request is open": _replacing(
+        decide_refund, lambda *of, sent, **given: decide_refund(*of, sent=sent._replace(at=0), **given)
     ),
+    "a refusal answers every request": _replacing(refused, lambda sent, code, **_: Sent(0, code)),
+    "what was refused is sent again": _forgets_refusals,
     "every failure is a refusal": _replacing(
         classify, lambda error: replace(classify(error), kind=ResponseKind.REFUND_REFUSED)
     ),
     "told before the row is synced": _tells_before_it_syncs,
-    "outcomes by arrival": _replacing(is_later, lambda *_: True),
-    "what waits is not counted": _replacing(pending_minor, lambda refunds: 0),
+    "outcomes by arrival": _replacing(rank, lambda _: -next(_NUMBERS)),
+    "what waits is not counted": _replacing(
+        left_minor, lambda order, refunds: left_minor(order, [each for each in refunds if rank(each)])
+    ),
     "what Stripe has refunded is not counted": _without_total,
     "a total counts whatever its revision": lambda world: setattr(
         world, "refund_store", _Credulous(**vars(world.refund_store))

@@ -18,7 +18,11 @@ from lab.simulation.service import ORDERS
 from lab.simulation.world import DISPUTES, OPERATOR_BOUNDS, Scenario, Violation
 from onecharge.contract.events import Event
 from onecharge.contract.refund_events import RefundRequestedEvent, RefundState, is_refundable_despite
+from onecharge.orders.refund_schema import StoredRefund
+from onecharge.orders.refund_store import left_minor
+from onecharge.orders.schema import StoredOrder
 from onecharge.payments.stripe_responses import Deferred, Dispute
+from onecharge.runtime.alarms import RowMissing
 from onecharge.runtime.consumer import BackOff, Disposition, Done
 from onecharge.runtime.dynamodb import to_item
 from onecharge.runtime.queues import Delivery
@@ -28,7 +32,6 @@ from stripe_standin.refunds import Refund
 from tests.shop.builders import AMOUNT_MINOR, DAY, HOUR, ORDER_ID, PAYMENT_INTENT, PAYMENTS, T0, charged, order, paid
 from tests.shop.dynamodb import Item
 from tests.shop.stripe import REFUND_FAULTS
-from update_order.refund_outcomes import NoSuchRefund
 
 WORKER_LIVES_SECONDS = 840
 FAULTS = REFUND_FAULTS - {"500, executed a day later", "500, executed two days later", "502, executed 20 hours later"}
@@ -134,7 +137,7 @@ class RefundWorld(BothServicesWorld):
         is_overdue = is_request and self.clock() - event.data.requested_at.timestamp() >= HOUR
         try:
             found = super().handle(event)
-        except NoSuchRefund:
+        except RowMissing:
             if self.faults_on or not self.is_put_back:
                 raise
             return Done()  # It ends in the DLQ: the order service has lost the refund.
@@ -183,13 +186,12 @@ class RefundWorld(BothServicesWorld):
         key = f"key {number}"
         amount = _AMOUNTS_MINOR[self.choices.pick(3 if self.scenario.puts_back else 4)]
         wanted = RefundRequest(amount=self.amounts.setdefault(key, amount))
-        deps: Any = SimpleNamespace(find_order=self.find_order, refunds=self.refund_store)
+        request: Any = SimpleNamespace(subject="s", correlation_id="c")
+        deps: Any = SimpleNamespace(find_order=self.find_order, refunds=self.refund_store, clock=self._utc)
+        self.run_for("refund", lambda: request_refund(request, deps, ORDER_ID, wanted, key))
 
-        def run() -> None:
-            now = datetime.fromtimestamp(self.clock(), UTC)
-            request_refund(deps, ORDER_ID, wanted, key, requested_by="s", correlation_id="c", now=now)
-
-        self.run_for("refund", run)
+    def _utc(self) -> datetime:
+        return datetime.fromtimestamp(self.clock(), UTC)
 
     # ------------------------------------------------------------ the schedule
 
@@ -340,7 +342,8 @@ class RefundWorld(BothServicesWorld):
                 raise Violation("told to be refused, and refunded", self.timeline)
         told = [each for each in made if each.metadata.get("refund_id") not in {None, *self.pending}]
         accepted = sum(self.pending.values()) + sum(each.amount for each in told)
-        left = max(0, AMOUNT_MINOR - sum(_number(self._order, each) for each in _SUMS))
+        refunds = [*map(StoredRefund.from_item, self.refunds.values())]
+        left = max(0, left_minor(StoredOrder.from_item(self._order), refunds))
         if left + accepted > AMOUNT_MINOR and not self.is_put_back:
             raise Violation(f"{left} is left, which was accepted before", self.timeline)
         if left > max(0, AMOUNT_MINOR - self._owed()) and self._is_quiet():
@@ -370,22 +373,18 @@ class RefundWorld(BothServicesWorld):
         ends: dict[str, tuple[Any, Any]] = {
             "the row's total": (_number(row, "amount_refunded_minor"), refunded),
             "the order's total": (_number(self._order, "stripe_refunded_minor"), refunded),
-            "the order's pending sum": (_number(self._order, "pending_refunds_minor"), 0),
             "the order's dispute": (self._order.get("dispute_status", {}).get("S"), dispute),
         }
         for (_, refund_id), item in self.refunds.items():
-            told = (item["status"]["S"], "stripe_refund_id" in item, item.get("pending_reason", {}).get("S"))
+            told = (item["status"]["S"], "stripe_refund_id" in item)
             made = [each for each in self.stripe.refunds if each.metadata.get("refund_id") == refund_id]
             live = [each for each in made if each.is_live]
             state = RefundState.SUCCEEDED if live else RefundState.FAILED
-            ends[refund_id[-4:]] = told, (state, bool(made), live[0].pending_reason if live else None)
+            ends[refund_id[-4:]] = told, (state, bool(made))
             self.met(f"ended: {state}{' at Stripe' if made and not live else ''}")
         for name, (says, shown) in ends.items():
             if says != shown:
                 raise Violation(f"{name} is {says} in the end, and at Stripe {shown}", self.timeline)
-
-
-_SUMS = ("stripe_refunded_minor", "pending_refunds_minor")
 
 
 def _number(item: Item, name: str) -> int:

@@ -89,6 +89,7 @@ MUTANTS: list[Job] = [
     ("sent without a write", UNSTORED),
     ("written on any revision", UNSTORED),
     ("FAILED is told though a request is open", UNSTORED._replace(error=1)),
+    ("a refusal answers every request", UNSTORED._replace(error=1)),
     ("a new key each time", ONE._replace(error=1)),
     ("its own is not looked up", ONE._replace(ticks=3)),
     ("the list is not compared", ONE._replace(lag=4, ticks=3)),

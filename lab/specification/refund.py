@@ -57,11 +57,11 @@ class Key(NamedTuple):
 class Sent(NamedTuple):
     """What the payment's row says of a refund."""
 
-    open: tuple[int, ...] = ()  # When each request was sent that has had no clear answer.
+    at: int = -REMEMBERED  # When the last request was sent, unless nothing that was sent can be executed any more.
     is_refused: bool = False  # By Stripe.
 
     def is_open(self, time: int) -> bool:
-        return any(time - at < REMEMBERED for at in self.open)
+        return time - self.at < REMEMBERED
 
 
 class Worker(NamedTuple):
@@ -71,7 +71,7 @@ class Worker(NamedTuple):
     at: str = "unrequested"
     refunded: int = 0  # The charge's amount_refunded.
     sent: Sent = Sent()  # As the row said.
-    sent_at: int = 0
+    is_alone: bool = False  # Nothing was open before its request, and nothing was sent after it.
     outcome: str = ""
     is_behind: bool = False  # The row has been written since it was read.
     is_old: bool = False  # A third of a day has ended since its claim: it ends before the next one does.
@@ -314,10 +314,14 @@ def look(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
             yield "is found", to(s, place, w, "tell", outcome="FAILED" if own[-1].failed else "SUCCEEDED")
         elif w.refunded > counted and "the list is not compared" not in broken:
             yield "finds a list that disagrees", back(s, place, w)
-        elif not w.sent.is_refused or "a refused one is sent" in broken:
+        elif not w.sent.is_refused:
             yield "is not found", to(s, place, w, "write", is_behind=w.is_behind)
+        elif "a refused one is sent" in broken and w.of not in pending(s.order):
+            yield "is sent again", to(s, place, w, "write", is_behind=w.is_behind)
+        elif w.sent.is_open(s.time) and "FAILED is told though a request is open" not in broken:
+            yield "is not found, refused, and may still be made", back(s, place, w)
         else:
-            yield "is not found, and refused", after_refusal(s, place, w, w.sent, broken)
+            yield "is not found, and refused", to(s, place, w, "tell", outcome="REFUSED")
 
 
 def write(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -327,11 +331,10 @@ def write(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
     elif w.is_behind and "written on any revision" not in broken:
         yield "finds another row", back(s, place, w)
     else:
-        sent = s.row.sent[w.of]
-        open_ = [at for at in sent.open if s.time - at < REMEMBERED]
-        open_ += [s.time] * (open_.count(s.time) < s.left.messages.count(w.of))  # More would be alike.
-        after = written(s, sent=replaced(s.row.sent, w.of, sent._replace(open=tuple(open_))))
-        yield "is written as sent", to(after, place, w, "send", sent_at=s.time)
+        is_alone = not s.row.sent[w.of].is_open(s.time)
+        after = written(s, sent=replaced(s.row.sent, w.of, Sent(s.time)))
+        others = tuple(each._replace(is_alone=each.is_alone and each.of != w.of) for each in after.workers)
+        yield "is written as sent", to(after._replace(workers=others), place, w, "send", is_alone=is_alone)
 
 
 def send(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -343,7 +346,7 @@ def send(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
         yield "is sent: a replay", to(s, place, w, "tell", outcome="SUCCEEDED")
     elif known or is_refused(s, s.left.amounts[w.of]):
         after = answered(s, w.of, "refused") if s.left.stores_refusals and not known else s
-        yield "is sent: refused", to(after, place, w, "write the refusal", sent_at=w.sent_at)
+        yield "is sent: refused", to(after, place, w, "write the refusal", is_alone=w.is_alone)
     else:
         yield "is sent: made", to(answered(made(s, w.of), w.of, "made"), place, w, "tell", outcome="SUCCEEDED")
         if failed := use(s, "error"):
@@ -355,21 +358,13 @@ def send(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
 
 
 def write_refusal(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
-    """It is never sent again; this request has had its answer."""
-    others = list(s.row.sent[w.of].open)
-    if w.sent_at in others:
-        others.remove(w.sent_at)
-    sent = Sent(tuple(others), "a refusal is not written" not in broken)
-    yield (
-        "is written as refused",
-        after_refusal(written(s, sent=replaced(s.row.sent, w.of, sent)), place, w, sent, broken),
-    )
-
-
-def after_refusal(s: State, place: int, w: Worker, sent: Sent, broken: Rules) -> State:
-    """FAILED is told once no request without an answer can be executed any more."""
-    is_open = sent.is_open(s.time) and "FAILED is told though a request is open" not in broken
-    return back(s, place, w) if is_open else to(s, place, w, "tell", outcome="REFUSED")
+    """It is never sent again. This request has had its answer, which says nothing of another one."""
+    is_closed = w.is_alone or "a refusal answers every request" in broken
+    sent = Sent(Sent().at if is_closed else s.row.sent[w.of].at, is_refused=True)
+    if "a refusal is not written" in broken:
+        yield "is told REFUSED", to(s, place, w, "tell", outcome="REFUSED")
+    else:
+        yield "is written as refused", back(written(s, sent=replaced(s.row.sent, w.of, sent)), place, w)
 
 
 def tell(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:

@@ -1,4 +1,4 @@
-"""The transactions of refunds: request, reservation, outcome. Left is what may still be refunded.
+"""The transactions of refunds: request, outcome. Left is what may still be refunded.
 
 test_replay.py sends the same requests to moto's DynamoDB.
 """
@@ -13,13 +13,14 @@ from onecharge.contract.events import EventType
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.waiting import WaitingIndex
+from onecharge.runtime.alarms import RowMissing
+from onecharge.runtime.consumer import BackOff, PoisonMessage
 from tests.support.one_order import NOW, refused
 from tests.support.refunded_order import RefundedOrder
-from update_order.refund_outcomes import NoSuchRefund, RefundConflict
 
-KINDS = {"refused": 0, "held": 400, "made": 400, "returned": 0}
+KINDS = {"refused": 0, "made": 400, "returned": 0}
 """The outcomes of a refund of 400, in the order in which they may follow each other, each with Stripe's total then."""
-STATES = {"refused": "FAILED", "held": "SUCCEEDED", "made": "SUCCEEDED", "returned": "FAILED"}
+STATES = {"refused": "FAILED", "made": "SUCCEEDED", "returned": "FAILED"}
 OUTCOMES = [(kind, place, total) for place, (kind, total) in enumerate(KINDS.items(), start=1)]
 
 
@@ -30,17 +31,6 @@ def shop() -> RefundedOrder:
 
 
 # ---------------------------------------------------------------- requests
-
-
-def test_only_a_paid_order_is_refunded(shop: RefundedOrder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused before the write, or by the write's condition: here it was read while it was PAID."""
-    paid = shop.order
-    shop.set_status(OrderStatus.CANCELED)
-    assert refused(lambda: shop.refund(1, "a")) == "not-paid"
-    reads = iter([paid])
-    monkeypatch.setattr("orders_api.http.Dependencies.find_order", lambda *_: next(reads, shop.order))
-    assert refused(lambda: shop.refund(1, "a")) == "not-paid"
-    assert shop.refunds.of_order(shop.order_id) == []
 
 
 def meanwhile(
@@ -62,12 +52,10 @@ def meanwhile(
 def test_a_reservation_that_takes_anothers_place_is_noticed(
     shop: RefundedOrder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sum that waits is what it was when the order was read, and is made up of another refund, which the query of
-    its refunds has not seen."""
+    """As much waits as when the order was read, by another refund, which the query of its refunds has not seen."""
     first = shop.refund(100, "first")
     meanwhile(monkeypatch, lambda: shop.outcome(first, "refused", revision=0), lambda: shop.refund(100, "second"))
-    shop.refund(2400, "third")
-    assert (shop.order.pending_refunds_minor, shop.left) == (2500, 0)
+    assert (shop.refund(None, "third").amount_minor, shop.left) == (2400, 0)
 
 
 def test_a_refund_by_hand_since_the_read_is_noticed(shop: RefundedOrder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,25 +71,25 @@ def test_a_concurrent_retry_returns_the_same_refund(shop: RefundedOrder, monkeyp
     assert [shop.refund(1000, "a")] == made == shop.refunds.of_order(shop.order_id)
     assert shop.left == 1500
     # Nor is a refund written over, though the order is as it was read.
-    assert not shop.refunds.store_and_reserve(made[0], shop.order, [])
+    assert not shop.refunds.store(made[0], shop.order)
 
 
 # ---------------------------------------------------------------- outcomes
 
 
-@pytest.mark.parametrize("told", [each for size in (1, 2, 3, 4) for each in combinations(OUTCOMES, size)], ids=str)
+@pytest.mark.parametrize("told", [each for size in (1, 2, 3) for each in combinations(OUTCOMES, size)], ids=str)
 def test_outcomes_in_any_order_end_alike(told: Any) -> None:
-    """Each order of these, with one twice: the refund, the reservation and Stripe's total are the last one's."""
-    shop = RefundedOrder.placed()
+    """Each order of these, with one twice: the refund, what is left and Stripe's total are the last one's."""
     last, _, total = told[-1]
-    for number, sequence in enumerate(permutations(told)):
-        refund = shop.refund(400, f"{told} {number}")
+    for sequence in permutations(told):
+        shop = RefundedOrder.placed()
+        refund = shop.refund(400, "a")
         for kind, place, sum_then in (*sequence, sequence[0]):
-            shop.outcome(refund, kind, revision=4 * number + place, total=sum_then, seconds=place)
+            shop.outcome(refund, kind, revision=place, total=sum_then)
         item = shop.stored(refund)
         assert (item["status"], item.get("stripe_refund_id")) == (STATES[last], None if last == "refused" else "re_1")
-        assert item.get("pending_reason") == ("insufficient_funds" if last == "held" else None), sequence
-        assert (shop.order.pending_refunds_minor, shop.left) == (0, 2500 - total), sequence
+        assert item.get("failure_code") == (None if last == "made" else last), sequence
+        assert (shop.order.stripe_refunded_minor, shop.left) == (total, 2500 - total), sequence
 
 
 def test_only_a_failure_is_an_alarm_and_only_once(shop: RefundedOrder) -> None:
@@ -110,7 +98,7 @@ def test_only_a_failure_is_an_alarm_and_only_once(shop: RefundedOrder) -> None:
         refund = shop.refund(400, kind)
         shop.outcome(refund, kind, revision=number + 1)
         assert shop.counted.count("Alarm") == (STATES[kind] == "FAILED"), kind
-        assert not shop.outcome(refund, kind, revision=number + 2)
+        assert (shop.outcome(refund, kind, revision=number + 2), shop.counted) == (False, [])
 
 
 @pytest.mark.parametrize(("revision", "total", "dispute"), [(6, 700, "won"), (7, 700, "won"), (8, 1100, "lost")])
@@ -122,7 +110,7 @@ def test_only_a_newer_revision_of_the_payment_counts(
     shop.payment(EventType.PAYMENT_SUCCEEDED, revision=7, amount_refunded_minor=700, dispute_status="won")
     assert shop.outcome(refund, "made", revision=revision, total=1100, dispute="lost")
     order = shop.order
-    assert (order.pending_refunds_minor, order.stripe_refunded_minor, order.dispute_status) == (0, total, dispute)
+    assert (order.stripe_refunded_minor, shop.left, order.dispute_status) == (total, 2500 - total, dispute)
 
 
 def test_two_outcomes_at_once_are_both_written(shop: RefundedOrder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,22 +118,7 @@ def test_two_outcomes_at_once_are_both_written(shop: RefundedOrder, monkeypatch:
     first, second = shop.refund(1000, "a"), shop.refund(500, "b")
     meanwhile(monkeypatch, lambda: shop.outcome(second, "made", revision=1, total=500))
     assert shop.outcome(first, "made", revision=2, total=1500)
-    assert (shop.order.pending_refunds_minor, shop.left) == (0, 1000)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_order_that_was_put_back_counts_what_waits_anew(shop: RefundedOrder, kind: str) -> None:
-    """Its backup was made before, while, or after a refund waited; with the next outcome the sums are right, also if
-    that one is a duplicate."""
-    before = shop.order
-    first, second = shop.refund(400, "a"), shop.refund(500, "b")
-    while_it_waits = shop.order
-    shop.outcome(first, kind, revision=5, total=KINDS[kind])
-    for backup in (before, while_it_waits, shop.order):
-        shop.put_back(backup)
-        shop.outcome(first, kind, revision=5, total=KINDS[kind])
-        assert (shop.order.pending_refunds_minor, shop.left) == (500, 2000 - KINDS[kind])
-    assert shop.stored(second)["status"] == "PENDING"
+    assert (shop.order.stripe_refunded_minor, shop.left) == (1500, 1000)
 
 
 def test_a_request_counts_what_waits_and_what_was_made_anew(shop: RefundedOrder) -> None:
@@ -154,7 +127,7 @@ def test_a_request_counts_what_waits_and_what_was_made_anew(shop: RefundedOrder)
     made = shop.refund(400, "a")
     shop.put_back(before)
     assert refused(lambda: shop.refund(2101, "b")) == "more-than-is-left"
-    assert (shop.refund(1000, "b").amount_minor, shop.order.pending_refunds_minor) == (1000, 1400)
+    assert (shop.refund(1000, "b").amount_minor, shop.left) == (1000, 1100)
     shop.outcome(made, "made", revision=1, total=400)
     shop.put_back(before)
     assert refused(lambda: shop.refund(1101, "c")) == "more-than-is-left"
@@ -163,23 +136,23 @@ def test_a_request_counts_what_waits_and_what_was_made_anew(shop: RefundedOrder)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_outcome_of_what_is_not_there_is_an_error(shop: RefundedOrder, kind: str) -> None:
-    """Of another amount, an unknown refund, or an unknown order. Neither the refund nor the reservation changes; SQS
-    delivers it again until it is in the DLQ, with an alarm."""
+    """Of another amount, an unknown refund, or an unknown order: it ends in the DLQ, and the refund does not change."""
     refund = shop.refund(1000, "a")
-    errors = {"amount_minor": (999, RefundConflict), "refund_id": ("rfd_" + "0" * 32, NoSuchRefund)}
-    errors |= {"order_id": ("ord_" + "0" * 32, NoSuchRefund)}
+    errors = {"amount_minor": (999, PoisonMessage), "refund_id": ("rfd_" + "0" * 32, RowMissing)}
+    errors |= {"order_id": ("ord_" + "0" * 32, RowMissing)}
     for name, (value, error) in errors.items():
         with pytest.raises(error):
             shop.outcome(refund.model_copy(update={name: value}), kind)
     assert (shop.refunds.of_order(shop.order_id), shop.left) == ([refund], 1500)
 
 
-def test_an_order_that_keeps_changing_is_an_error(shop: RefundedOrder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After some tries SQS delivers the outcome again."""
+def test_the_outcome_of_an_order_that_keeps_changing_waits(
+    shop: RefundedOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After some tries SQS delivers it again."""
     refund = shop.refund(1000, "a")
-    monkeypatch.setattr(OrderRefundStore, "write_outcome", lambda *_: False)
-    with pytest.raises(RefundConflict):
-        shop.outcome(refund, "made")
+    monkeypatch.setattr(OrderRefundStore, "store_outcome", lambda *_: False)
+    assert shop.outcome(refund, "made", becomes=BackOff()) is False
 
 
 # ---------------------------------------------------------------- what waits

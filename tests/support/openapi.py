@@ -23,7 +23,7 @@ from orders_api.list_orders import OrdersQuery, list_orders
 from orders_api.list_prices import PriceList, list_prices
 from orders_api.pay_again import PaymentRequest, pay_again
 from orders_api.place_order import OrderRequest, place_order
-from orders_api.refund_order import AcceptedRefund, RefundRequest, refund_order
+from orders_api.refund_order import RefundRequest, RefundView, refund_order
 from orders_api.responses import AcceptedOrder, OrderList, OrderView
 
 DOCUMENT = PROJECT / "docs/openapi.json"
@@ -106,9 +106,7 @@ OPERATIONS = (
     Operation(list_prices, "GET", "/prices", PriceList, ANY_ROUTE),
     Operation(pay_again, "POST", f"{_ORDER}/payments", AcceptedOrder, _PAID, body=PaymentRequest),
     Operation(cancel_order, "POST", f"{_ORDER}/cancel", OrderView, _CANCELED),
-    Operation(
-        refund_order, "POST", f"{_ORDER}/refunds", AcceptedRefund, _REFUNDED, body=RefundRequest, scope=STAFF_SCOPE
-    ),
+    Operation(refund_order, "POST", f"{_ORDER}/refunds", RefundView, _REFUNDED, body=RefundRequest, scope=STAFF_SCOPE),
     Operation(get_payment, "GET", f"{_ORDER}/payment", PaymentView, ANY_ROUTE | NOT_FOUND),
 )
 

@@ -9,17 +9,10 @@ RefundOutcome     onecharge.refund.*           refund_charge, stripe_webhook,   
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AwareDatetime, Field
 
-from onecharge.contract.events import (
-    PAYMENT_SERVICE,
-    CloudEvent,
-    EventType,
-    OrderFact,
-    OrderServiceEvent,
-    milliseconds,
-)
-from onecharge.contract.money import AmountMinor, Currency, require_chargeable
+from onecharge.contract.events import PAYMENT_SERVICE, CloudEvent, EventType, OrderFact, OrderServiceEvent, milliseconds
+from onecharge.contract.money import AmountMinor, Currency
 
 REFUND_ID_PATTERN = r"^rfd_[0-9a-f]{32}$"
 RefundId = Annotated[str, Field(pattern=REFUND_ID_PATTERN)]
@@ -43,24 +36,13 @@ def is_refundable_despite(dispute_status: str) -> bool:
     return dispute_status == "won" or dispute_status.startswith("warning_")
 
 
-RefundOutcomeType = Literal[EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED]
-
-
 class RefundRequested(OrderFact):
-    """A part of a paid order is to be refunded, and is reserved for it: one refund for each refund id.
-
-    `attempt` is the one that paid the order.
-    """
+    """A part of a paid order is to be refunded, and is reserved for it. `attempt` is the one that paid the order."""
 
     refund_id: RefundId
     amount_minor: AmountMinor
     currency: Currency
     requested_at: AwareDatetime
-
-    @model_validator(mode="after")
-    def _can_be_refunded(self) -> Self:
-        require_chargeable(self.amount_minor, self.currency)
-        return self
 
 
 class RefundOutcome(OrderFact):
@@ -72,8 +54,7 @@ class RefundOutcome(OrderFact):
     stripe_refund_id: str | None = Field(default=None, max_length=255)
     """None with `failed`: Stripe has refused it, so that there is none."""
     failure_code: str | None = Field(default=None, max_length=255)
-    pending_reason: str | None = Field(default=None, max_length=255)
-    """Why Stripe has not sent the money yet, such as `insufficient_funds`; only with `succeeded`."""
+    """Only with `failed`, and always: Stripe's reason, or `refused`, `failed`, `canceled`."""
     amount_refunded_minor: int = Field(ge=0)
     """Stripe's total of the payment's refunds, also of those made in the Dashboard; as in PaymentOutcome."""
     dispute_status: str | None = Field(default=None, max_length=64)
@@ -99,11 +80,12 @@ class RefundOutcomeEvent(CloudEvent[RefundOutcome]):
     """`onecharge.refund.succeeded` or `.failed`."""
 
     source: str = Field(default=PAYMENT_SERVICE, min_length=1, max_length=255)
-    type: RefundOutcomeType
+    type: Literal[EventType.REFUND_SUCCEEDED, EventType.REFUND_FAILED]
 
     @classmethod
-    def of(cls, event_type: RefundOutcomeType, outcome: RefundOutcome, *, correlation_id: str) -> Self:
+    def of(cls, outcome: RefundOutcome, *, correlation_id: str) -> Self:
         """The event of this look at Stripe."""
+        event_type = EventType.REFUND_FAILED if outcome.failure_code else EventType.REFUND_SUCCEEDED
         kind, at = event_type.rpartition(".")[2], outcome.occurred_at
         event_id = f"{outcome.refund_id}:{kind}:{outcome.revision}:{milliseconds(at)}"
         return cls.about(outcome, id=event_id, at=at, correlation_id=correlation_id, type=event_type)

@@ -1,7 +1,6 @@
 """A refund that staff requests: the item of the OrderRefunds table, how its outcomes merge, and its event.
 
-refund_order (orders_api) stores the refund in one transaction with the reservation of its amount on the order;
-update_order writes the outcome, and ends the reservation. The item is the outbox, as an order is.
+refund_order (orders_api) stores the refund, and update_order its outcome. The item is the outbox, as an order is.
 
     PENDING  <  FAILED, refused by Stripe  <  SUCCEEDED  <  FAILED, returned by a bank
 
@@ -9,7 +8,6 @@ Outcomes may arrive in any order, and several times: only one of a higher rank c
 """
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -18,7 +16,7 @@ from onecharge.contract.events import Attempt, CorrelationId, EventType, OrderId
 from onecharge.contract.money import AmountMinor, Currency
 from onecharge.contract.refund_events import (
     RefundId,
-    RefundOutcomeType,
+    RefundOutcomeEvent,
     RefundRequested,
     RefundRequestedEvent,
     RefundState,
@@ -27,23 +25,10 @@ from onecharge.orders.schema import Timestamp
 from onecharge.runtime.dynamodb import from_item
 
 
-def rank(status: RefundState, stripe_refund_id: str | None) -> int:
-    """The rank, as above. What failed at Stripe has a refund there; what Stripe refused has none."""
-    failed = 3 if stripe_refund_id else 1
-    return {RefundState.PENDING: 0, RefundState.FAILED: failed, RefundState.SUCCEEDED: 2}[status]
-
-
-STATE_OF: Mapping[RefundOutcomeType, RefundState] = {
-    EventType.REFUND_SUCCEEDED: RefundState.SUCCEEDED,
-    EventType.REFUND_FAILED: RefundState.FAILED,
-}
-"""The state that each outcome tells."""
-
-
 class StoredRefund(BaseModel):
     """An item of the OrderRefunds table.
 
-    It may have more attributes, which are never read back: `waiting_shard` or `expires_at`.
+    It has another attribute, which is never read back: `waiting_shard` or `expires_at`.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
@@ -65,15 +50,9 @@ class StoredRefund(BaseModel):
 
     # Written by refund_order, then by update_order.
     status: RefundState
-    revision: int = 0
-    """How often update_order has written it."""
-    told_at: Timestamp | None = None
-    """When the payment service looked at Stripe for the outcome that is stored."""
     stripe_refund_id: str | None = None
     failure_code: str | None = None
     """Why Stripe refused it, or a bank returned it."""
-    pending_reason: str | None = None
-    """Why Stripe has not sent the money yet; only with SUCCEEDED."""
 
     @classmethod
     def from_item(cls, item: Mapping[str, Any]) -> Self:
@@ -82,12 +61,17 @@ class StoredRefund(BaseModel):
 
     def requested_event(self) -> RefundRequestedEvent:
         """The event of the refund, the same each time. Raises ValueError if it can be none."""
-        requested = RefundRequested(
-            order_id=self.order_id,
-            refund_id=self.refund_id,
-            attempt=self.attempt,
-            amount_minor=self.amount_minor,
-            currency=self.currency,
-            requested_at=datetime.fromisoformat(self.requested_at),
-        )
+        requested = RefundRequested.model_validate(self.model_dump())
         return RefundRequestedEvent.of(requested, correlation_id=self.correlation_id)
+
+    def with_outcome(self, event: RefundOutcomeEvent) -> Self:
+        """The refund with this outcome, whatever it has now."""
+        state = RefundState.SUCCEEDED if event.type is EventType.REFUND_SUCCEEDED else RefundState.FAILED
+        told = {"stripe_refund_id": event.data.stripe_refund_id, "failure_code": event.data.failure_code}
+        return self.model_copy(update={"status": state, **told})
+
+
+def rank(refund: StoredRefund) -> int:
+    """As above. What failed at Stripe has a refund there; what Stripe refused has none."""
+    failed = 3 if refund.stripe_refund_id else 1
+    return {RefundState.PENDING: 0, RefundState.FAILED: failed, RefundState.SUCCEEDED: 2}[refund.status]

@@ -135,10 +135,8 @@ class StoredOrder(BaseModel):
     dispute_status: str | None = None
 
     # Written by refund_order, and by update_order with the outcome.
-    pending_refunds_minor: int = 0
-    """The sum of the order's refunds that are PENDING."""
     refunds_revision: int = 0
-    """How often a refund of it was written: the sum can be the same again, and this cannot."""
+    """How often a refund of it was written: the lock of the order's refunds."""
 
     @classmethod
     def from_item(cls, item: Mapping[str, Any]) -> Self:
@@ -148,16 +146,6 @@ class StoredOrder(BaseModel):
     def money_differs_from(self, paid: Money) -> bool:
         """Whether the payment has another amount or currency: the order was lost or put back, and priced again."""
         return (self.amount_minor, self.currency) != (paid.amount_minor, paid.currency)
-
-    @property
-    def refunded_minor(self) -> int:
-        """What is refunded or being refunded."""
-        return min(self.stripe_refunded_minor + self.pending_refunds_minor, self.amount_minor)
-
-    @property
-    def left_minor(self) -> int:
-        """What can still be refunded, by the last event: between two events it may be less, but for refunds by hand."""
-        return self.amount_minor - self.refunded_minor
 
     @property
     def current_attempt(self) -> OrderPlaced:

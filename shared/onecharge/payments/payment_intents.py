@@ -157,6 +157,10 @@ class PaymentIntents:
         parameters: Any = {"payment_intent": payment_intent_id, "limit": _PAGE_SIZE}
         return list(map(read_refund, self.client.v1.refunds.list(parameters).auto_paging_iter()))
 
+    def retrieve_refund(self, stripe_refund_id: str) -> StripeRefund:
+        """The refund as it is now. Raises stripe.StripeError."""
+        return read_refund(self.client.v1.refunds.retrieve(stripe_refund_id))
+
 
 def _asked(request: Callable[[], Any], intent_id: str | None = None) -> Response:
     """The answer to a request: another PaymentIntent than the one asked for would pay with another order's money."""

@@ -1,7 +1,4 @@
-"""The decisions about a refund: pure. No clock, no I/O. docs/protocol.md, "The refund", has the rules.
-
-listed ─► tell what it is      refused before ─► tell FAILED, or wait      neither ─► send, under its one key
-"""
+"""The decisions about a refund: pure. No clock, no I/O. docs/protocol.md, "The refund", has the rules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +13,6 @@ that differ; and one since the worker first writes the time, and then sends."""
 
 OVERDUE_SECONDS = 3600
 """How long a refund may wait before each further delivery raises an alarm."""
-
-UNCLEAR = (ResponseKind.NO_ANSWER, ResponseKind.RETRYABLE, ResponseKind.OTHER_OBJECT)
-"""Stripe may have executed the request, or may still do so."""
 
 REFUSED = "refused"
 """Our status of a refund that Stripe does not make."""
@@ -53,21 +47,23 @@ class StripeRefund:
 class Sent(NamedTuple):
     """What the payment's row says of a refund, from before its first request on."""
 
-    open: tuple[int, ...] = ()
-    """When each request was sent, without those that Stripe has refused; epoch seconds."""
+    at: int = 0
+    """When the last request was sent, in epoch seconds; no two have the same time. 0: nothing sent can be executed."""
     code: str | None = None
     """Why Stripe has refused it: it is never sent again."""
 
-    def before(self, now: int) -> "Sent":
-        """With one more request. What Stripe does not execute any more is forgotten."""
-        return self._replace(open=(*(at for at in self.open if now < at + UNANSWERED_SECONDS), now))
+    def is_open(self, now: int) -> bool:
+        """Whether Stripe may still execute a request, as far as the row knows."""
+        return now < self.at + UNANSWERED_SECONDS
 
-    def answered(self, sent_at: int, code: str | None) -> "Sent":
-        """With the answer to the request of this time: it makes nothing; with a code, no other one will."""
-        others = list(self.open)
-        if sent_at in others:
-            others.remove(sent_at)
-        return Sent(tuple(others), code or self.code)
+
+def refused(sent: Sent, code: str, *, sent_at: int, before: Sent) -> Sent:
+    """After Stripe has refused the request of this time: that says nothing of a request before it, or after it.
+
+    `sent` is what the row says now, `before` what it said when this request was to be sent.
+    """
+    is_alone = sent.at == sent_at and not before.is_open(sent_at)
+    return Sent(0 if is_alone else sent.at, code)
 
 
 def own(refund_id: str, listed: Sequence[StripeRefund]) -> StripeRefund | None:
@@ -78,8 +74,8 @@ def own(refund_id: str, listed: Sequence[StripeRefund]) -> StripeRefund | None:
 
 def decide(
     wanted: RefundRequested, listed: Sequence[StripeRefund], *, amount_refunded_minor: int, sent: Sent, now: int
-) -> StripeRefund | Deferred | None:
-    """What follows from Stripe's refunds of the order's PaymentIntent: what is told, or None: send it.
+) -> StripeRefund | None:
+    """What follows from Stripe's refunds of the order's PaymentIntent: what is told, or None: send it. Raises Deferred.
 
     Args:
         listed: all of them, the newest first; read after the row.
@@ -91,14 +87,11 @@ def decide(
     if found := own(wanted.refund_id, listed):
         return found
     if amount_refunded_minor > sum(each.amount_minor for each in listed):
-        return Deferred("Stripe's list shows less than its charge")
-    return None if sent.code is None else after_refusal(wanted, sent, now)
-
-
-def after_refusal(wanted: RefundRequested, sent: Sent, now: int) -> StripeRefund | Deferred:
-    """What is told as FAILED is refunded again: nothing that was sent may still make it."""
-    if any(now < at + UNANSWERED_SECONDS for at in sent.open):
-        return Deferred("refused, but Stripe may still execute an earlier request that it has not answered")
+        raise Deferred("Stripe's list shows less than its charge")
+    if sent.code is None:
+        return None
+    if sent.is_open(now):
+        raise Deferred("refused, but Stripe may still execute a request that it has not answered")
     return StripeRefund(None, REFUSED, wanted.amount_minor, wanted.currency, wanted.refund_id, sent.code)
 
 

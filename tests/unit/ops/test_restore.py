@@ -24,7 +24,7 @@ from tests.support.operated_stack import FREE, HOUR, OperatedStack
 NOW = int(time.time())
 ORDER_ID, OTHER_ID, REFUND_ID = "ord_" + "a" * 32, "ord_" + "c" * 32, "rfd_" + "b" * 32
 COPY = ("restore", "copy", "--table", "PaymentsTable", "--from", "restored")
-EMITTED, COUNTED = "its payment is emitted again", "its pending refunds are counted again"
+EMITTED = "its payment is emitted again"
 
 
 # ---------------------------------------------------------------- copy
@@ -254,8 +254,7 @@ def test_what_an_order_has_not_seen_is_emitted_again(reconciled: OperatedStack) 
         document = restored(reconciled, *words)
         assert document["a_person_has_to_see_to"] == lost
         found = [(each["order_id"], each["what"]) for each in document["found"] if each["order_id"] not in lost]
-        [*emitted, (_, why)] = sorted(found)
-        assert (emitted, "not counted" in why) == ([(each, EMITTED) for each in (unseen, put_back, unreadable)], True)
+        assert sorted(found) == [(each, EMITTED) for each in (unseen, put_back, unreadable)]
     assert min(reconciled.row(unseen)[name] for name in ("revision", "last_emitted_at")) >= NOW
     assert reconciled.row(put_back)["revision"] > ahead
     assert {each: reconciled.row(each) for each in quiet} == {each: rows[each] for each in quiet}
@@ -273,40 +272,6 @@ def test_a_row_that_was_put_back_says_first_what_stripe_says(reconciled: Operate
     assert said(reconciled, "--yes") == [EMITTED]
     row = reconciled.row(order_id)
     assert (row["amount_refunded_minor"], row["last_emitted_at"] >= NOW) == (700, True)
-
-
-@pytest.mark.parametrize(
-    ("stored", "refunds", "becomes"),
-    [
-        (None, {"PENDING": 400, "SUCCEEDED": 300, "FAILED": 100}, 400),
-        (400, {"FAILED": 400}, 0),
-        (400, {"PENDING": 400}, 400),
-        (None, {}, None),
-        (400, {}, 0),
-    ],
-)
-def test_the_sum_of_pending_refunds_is_counted_again(
-    reconciled: OperatedStack, stored: int | None, refunds: dict[str, int], becomes: int | None
-) -> None:
-    """One of both tables was restored: what is left to refund follows from this sum."""
-    order_id = pair(reconciled, 1, "PAID", 9, "SUCCEEDED", 9)
-    reconciled.set_order(order_id, pending_refunds_minor=stored)
-    for number, (status, amount) in enumerate(refunds.items()):
-        reconciled.put_refund(order_id, refund_id=f"rfd_{number:032x}", amount_minor=amount, status=status)
-    for words, then in (((), stored), (("--yes",), becomes)):
-        assert said(reconciled, *words) == [COUNTED] * (becomes != stored)
-        assert reconciled.get("OrdersTable", order_id=order_id).get("pending_refunds_minor") == then
-
-
-def test_a_sum_that_changes_meanwhile_is_left(reconciled: OperatedStack) -> None:
-    """Staff requests a refund between the reads and the write. The sum may be the same again: another refund ended."""
-    order_id = pair(reconciled, 1, "PAID", 9, "SUCCEEDED", 9)
-    for stored in (None, 400, 300):
-        reconciled.set_order(order_id, pending_refunds_minor=stored)
-        before = reconciled.order(order_id)
-        reconciled.set_order(order_id, pending_refunds_minor=300, refunds_revision=before.refunds_revision + 1)
-        assert not reconciled.stack.refunds.count(before, [])
-        assert reconciled.order(order_id).pending_refunds_minor == 300
 
 
 def test_a_row_that_changes_meanwhile_is_named(reconciled: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
