@@ -134,7 +134,7 @@ def timeline(story: Story, *, hidden_seconds: int = 0, pressed: Sequence[tuple[f
 
 
 def _line_of(event: Event) -> Line | None:
-    return Line(event.at, event.details) if "service" in event.details else None
+    return Line(event.at, event.line) if "service" in event.line else None
 
 
 def _worker_lanes(lines: Sequence[Line]) -> dict[str, str]:
@@ -159,9 +159,9 @@ def _moment(event: Event, lines: Sequence[Line], workers: Mapping[str, str]) -> 
             lane = QUEUE
         elif "the row becomes" in line.message:  # A webhook or reconcile has finalized it.
             kind = Kind.GRANTED
-        return Moment(event.at, lane, what, kind, event.details)
+        return Moment(event.at, lane, what, kind, event.line)
     lane = _LANES.get(event.where, next(iter(workers.values()), WORKERS[0]))
-    return Moment(_time_of(event, lines), lane, what, kind, event.details)
+    return Moment(_time_of(event, lines), lane, what, kind, {"what": event.what})
 
 
 def _time_of(event: Event, lines: Sequence[Line]) -> float:

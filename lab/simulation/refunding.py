@@ -298,7 +298,6 @@ class RefundWorld(BothServicesWorld):
         mending = Mending(command, self.refund_store, tools)
         found = [
             *mending.row(ORDER_ID, [tools.retrieve(PAYMENT_INTENT)]),
-            *mending.refunds_since(0),
             *mending.orders(),
         ]
         self.service.read_events_again(T0 - DAY)

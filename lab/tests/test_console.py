@@ -280,7 +280,7 @@ def test_charges_are_stripes_and_unknown_while_it_does_not_answer(operated: Oper
     for charges in (1, None):
         [row] = reader.look().rows
         assert (row.status, row.charges, row.is_lost) == ("PAID", charges, False)
-        assert reader.order(ORDER_ID).story.charges == charges
+        assert reader.order(ORDER_ID).charges == charges
         operated.standin.add_fault(Fault.UNAVAILABLE_503, times=None, method="GET", path="/v1/*")
 
 
@@ -298,17 +298,13 @@ class Console:
     def __init__(self, charges: int | None = 1, *, has_buttons: bool = True) -> None:
         lines = lines_of(line(0, f"said {MARKUP} {SECRET}", service="orders_api", sku=MARKUP, key=SECRET))
         item = {"status": MARKUP, "amount_minor": 2500, "currency": "EUR", "placed_at": "2026-11-23"}
-        told = replace(
-            story(
-                Facts(order_id=ORDER_ID, now=T0, order_error=MARKUP, lines=[(each.at, each.fields) for each in lines])
-            ),
-            charges=charges,
-        )
+        given = [(each.at, each.fields) for each in lines]
+        told = story(Facts(order_id=ORDER_ID, now=T0, order_error=MARKUP, lines=given))
         counted = None if charges is None else Counter({ORDER_ID: charges})
         self.reader, self.breaks = Mock(), Mock(down_seconds=0)
         self.reader.stack.name = "shop"
         self.reader.look.return_value = tally({ORDER_ID: lines}, {ORDER_ID: item}, counted, T0)
-        self.reader.order.return_value = OrderSeen(told, timeline(told, pressed=[(T0, MARKUP)]))
+        self.reader.order.return_value = OrderSeen(told, timeline(told, pressed=[(T0, MARKUP)]), charges)
         self.breaks.press.return_value = f"done: {MARKUP}", ORDER_ID
         self.was()
         app = create_app(self.reader, breaks=self.breaks if has_buttons else None)
