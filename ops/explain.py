@@ -14,7 +14,7 @@ from onecharge.contract.money import as_money
 from onecharge.payments.payment_intents import metadata_of
 from ops.connection import ORDER, Stack
 from ops.facts import Facts, IntentFacts, gather
-from ops.findings import Finding, Severity, find
+from ops.findings import Severity, find
 from ops.output import Report, time_of
 
 CREATE, CONFIRM, REFUND = "create", "confirm", "refund"
@@ -29,20 +29,20 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
     order_id = stack.order_id_of(arguments.order)
     facts = gather(stack, order_id, intent_ids={arguments.order} - {order_id}, lines=None)
-    told, order = story(facts), facts.order
+    order, findings = facts.order, find(facts)
     document = {
         "order_id": order_id,
         "customer_id": order.customer_id if order else None,
         "correlation_id": order.correlation_id if order else None,
-        "states": [each._asdict() for each in told.states],
-        "what_happened": [{"at": time_of(each.at), "where": each.where, "what": each.what} for each in told.events],
-        "findings": [each._asdict() for each in told.findings],
+        "states": [each._asdict() for each in states(facts)],
+        "what_happened": [{"at": time_of(each.at), "where": each.where, "what": each.what} for each in events(facts)],
+        "findings": [each._asdict() for each in findings],
         **({} if facts.is_log_whole else {"omitted": "the rest of the log, which takes too long to read"}),
     }
-    return Report(document, is_wrong=told.findings[0].severity is Severity.BROKEN)
+    return Report(document, is_wrong=findings[0].severity is Severity.BROKEN)
 
 
-# ---------------------------------------------------------------- its story, pure: the console shows it in lanes
+# ---------------------------------------------------------------- what is told, pure: the console shows it in lanes
 
 
 @dataclass(frozen=True)
@@ -70,27 +70,15 @@ class State(NamedTuple):
     more: str = ""
 
 
-@dataclass(frozen=True)
-class Story:
-    """All that there is to tell about one order."""
-
-    now: int
-    """When it is told, in epoch seconds."""
-    states: Sequence[State]
-    events: Sequence[Event]
-    """The earliest first."""
-    findings: Sequence[Finding]
-
-
-def story(facts: Facts) -> Story:
-    events = [event for each in facts.intents for event in _of_intent(each)]
+def events(facts: Facts) -> list[Event]:
+    """What happened, the earliest first."""
+    others = [event for each in facts.intents for event in _of_intent(each)]
     if facts.payment and (at := facts.payment.released_at):
-        events.append(Event(at, "payments", "an operator released it: Stripe had nothing of the order"))
+        others.append(Event(at, "payments", "an operator released it: Stripe had nothing of the order"))
     lines = sorted(starmap(_of_line, facts.lines), key=lambda line: line.at)
-    placed = [(_place(event, lines), event) for event in events]
+    placed = [(_place(event, lines), event) for event in others]
     placed += [((line.at, number), line) for number, line in enumerate(lines)]
-    events = [event for _, event in sorted(placed, key=lambda each: each[0])]
-    return Story(facts.now, list(_states(facts)), events, find(facts))
+    return [event for _, event in sorted(placed, key=lambda each: each[0])]
 
 
 _ENDPOINTS = {CREATE: "POST /v1/payment_intents", CONFIRM: "POST /v1/payment_intents/{id}/confirm"}
@@ -106,7 +94,7 @@ def _place(event: Event, lines: Sequence[Event]) -> tuple[float, float]:
     return min((place for place in answers if 0 <= place[0] - event.at < 10), default=(event.at, -1))
 
 
-def _states(facts: Facts) -> Iterator[State]:
+def states(facts: Facts) -> Iterator[State]:
     order, row = facts.order, facts.payment
     if order:
         more = f"attempt {order.attempt}, {order.payment_method}, {as_money(order.amount_minor, order.currency)}"
@@ -159,6 +147,8 @@ _SAID_OF_A_LINE = "event_type type state status refund_id why cause code wait_se
 
 def _of_line(at: float, fields: Mapping[str, Any]) -> Event:
     what = str(fields.get("message") or f"stripe request: {fields.get('endpoint')}")
-    more = ", ".join(f"{name} {fields[name]}" for name in _SAID_OF_A_LINE if fields.get(name) is not None)
+    # Stripe's support asks for the id of a request that has failed.
+    names = [*_SAID_OF_A_LINE, *["stripe_request_id"] * (fields.get("status") != "2xx")]
+    more = ", ".join(f"{name} {fields[name]}" for name in names if fields.get(name) is not None)
     tone = "failed" if fields.get("level") == "ERROR" else "plain"
     return Event(at, str(fields.get("service")), f"{what}: {more}" if more else what, tone=tone, line=fields)

@@ -18,8 +18,9 @@ from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.payments.payment_intents import metadata_of
 from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
-from ops.explain import Story, story
+from ops.explain import State, events, states
 from ops.facts import gather
+from ops.findings import Finding, find
 
 _LATE_SECONDS = 20.0
 """A line may reach the log this much later than one with a later time."""
@@ -27,9 +28,10 @@ _LATE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class OrderSeen:
-    """One order: its story, as `explain` tells it, and the same in lanes."""
+    """One order, as `explain` tells it, with what happened in lanes."""
 
-    story: Story
+    states: Sequence[State]
+    findings: Sequence[Finding]
     timeline: Timeline
     charges: int | None
     """Charges that succeeded, by Stripe's ledger; None if Stripe does not answer."""
@@ -89,9 +91,9 @@ class Reader:
         lines = [(each.at, each.fields) for each in self._lines_by_order().get(order_id, ())]
         charged = self._charged()
         ids = (charged or {}).get(order_id, ())
-        told = story(gather(self.stack, order_id, intent_ids=ids, lines=lines))
-        shown = timeline(told, hidden_seconds=self._hidden_seconds(), pressed=pressed)
-        return OrderSeen(told, shown, None if charged is None else len(ids))
+        facts = gather(self.stack, order_id, intent_ids=ids, lines=lines)
+        shown = timeline(events(facts), facts.now, hidden_seconds=self._hidden_seconds(), pressed=pressed)
+        return OrderSeen(list(states(facts)), find(facts), shown, None if charged is None else len(ids))
 
     def _hidden_seconds(self) -> int:
         """The visibility timeout of the payments queue."""

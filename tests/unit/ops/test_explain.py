@@ -80,13 +80,16 @@ def test_the_log_lines_are_in_the_timeline(operated: OperatedStack) -> None:
     operated.place(order_id=ORDER_ID)
     lines = (
         {"message": "payment not finished", "service": "charge_order", "why": "NO_ANSWER", "order_id": ORDER_ID},
-        {"endpoint": "POST /v1/payment_intents", "status": "none", "order_id": ORDER_ID},
+        {"endpoint": "POST /v1/refunds", "status": "5xx", "stripe_request_id": "req_1", "order_id": ORDER_ID},
         {"order_id": "ord_other", "message": "x"},
     )
     for number, line in enumerate((*map(json.dumps, lines), f"START {ORDER_ID}")):
         operated.log.append({"timestamp": (time.time() - number) * 1000, "message": line})
     told = [each["what"] for each in operated.ops("explain", ORDER_ID)[1]["what_happened"]]
-    expected = ["stripe request: POST /v1/payment_intents: status none", "payment not finished: why NO_ANSWER"]
+    expected = [
+        "stripe request: POST /v1/refunds: status 5xx, stripe_request_id req_1",
+        "payment not finished: why NO_ANSWER",
+    ]
     assert told == expected
 
 

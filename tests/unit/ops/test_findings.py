@@ -15,7 +15,7 @@ from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rows import Payment
 from onecharge.payments.stripe_responses import Dispute, Failure, ResponseKind
-from ops.explain import story
+from ops.explain import events
 from ops.facts import Facts, IntentFacts
 from ops.findings import BROKEN, FINE, WAITS, Severity, find
 from tests.shop import builders
@@ -303,6 +303,6 @@ def test_what_happens_within_a_second_is_told_in_the_order_of_its_causes() -> No
     said = ({"message": "payment claimed"}, {"endpoint": create}, {"endpoint": confirm})
     # An emulator has one time for all lines of an invocation.
     lines = [(NOW + 1.9, {"message": "payment finalized"}), *((NOW + 0.1, each) for each in said)]
-    events = story(paid(shown, of_row={"released_at": NOW}, lines=lines)).events
+    told = events(paid(shown, of_row={"released_at": NOW}, lines=lines))
     expected = ("re_1", "operator released", "claimed", "created", create, "CHARGED", confirm, "finalized")
-    assert [(event.what, word) for event, word in zip(events, expected, strict=True) if word not in event.what] == []
+    assert [(event.what, word) for event, word in zip(told, expected, strict=True) if word not in event.what] == []
