@@ -37,7 +37,6 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         "states": [each._asdict() for each in states(facts)],
         "what_happened": [{"at": time_of(each.at), "where": each.where, "what": each.what} for each in events(facts)],
         "findings": [each._asdict() for each in findings],
-        **({} if facts.is_log_whole else {"omitted": "the rest of the log, which takes too long to read"}),
     }
     return Report(document, is_wrong=findings[0].severity is Severity.BROKEN)
 

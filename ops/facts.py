@@ -80,8 +80,6 @@ class Facts:
     refunds: Sequence[StoredRefund] = ()
     """The order service's."""
     lines: Sequence[Line] = ()
-    is_log_whole: bool = True
-    """False: more lines may be in what was not read in time."""
 
     @property
     def own(self) -> IntentFacts | None:
@@ -104,7 +102,7 @@ def gather(
         intent_ids: PaymentIntents of the order, beside those that its row and its lines name.
         lines: of the log; None: they are read.
     """
-    order, order_error, is_whole = None, None, True
+    order, order_error = None, None
     item, row = (stack.item(table, order_id=order_id) for table in ("OrdersTable", "PaymentsTable"))
     try:
         order = StoredOrder.from_item(item) if item else None
@@ -115,7 +113,7 @@ def gather(
     if lines is None:
         placed = [time.time(), *([payment.request.placed_at] if payment else [])]
         placed += [datetime.fromisoformat(order.placed_at).timestamp()] if order else []
-        lines, is_whole = _read_log(stack, order_id, since=min(placed) - 24 * 3600)
+        lines = _read_log(stack, order_id, since=min(placed) - 24 * 3600)
     facts = Facts(
         order_id=order_id,
         now=int(time.time()),
@@ -129,7 +127,6 @@ def gather(
         has_answered=False,
         refunds=stack.refunds.of_order(order_id),
         lines=lines,
-        is_log_whole=is_whole,
     )
     named = {payment and payment.payment_intent_id, *intent_ids, *(line.get("payment_intent_id") for _, line in lines)}
     try:
@@ -140,14 +137,14 @@ def gather(
     return replace(facts, has_answered=asks_stripe, intents=intents)
 
 
-def _read_log(stack: Stack, order_id: str, since: float) -> tuple[list[Line], bool]:
-    """The order's lines, and whether they are all."""
+def _read_log(stack: Stack, order_id: str, since: float) -> list[Line]:
+    """The order's lines. If they are not all, the last one says so."""
     found, ends_at = list[Line](), time.monotonic() + READ_SECONDS
     for page in stack.log(f'{{ $.order_id = "{order_id}" }}', since):
         found += [each for each in page if each[1].get("order_id") == order_id]
         if time.monotonic() > ends_at:
-            return found, False
-    return found, True
+            return [*found, (time.time(), {"service": "ops", "message": "the rest of the log takes too long to read"})]
+    return found
 
 
 def _intent_facts(client: stripe.StripeClient, payment_intent_id: str) -> IntentFacts | None:

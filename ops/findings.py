@@ -248,19 +248,20 @@ def _failed(facts: Facts, refund: StoredRefund, name: str, made: StripeRefund | 
         return Finding(WAITS, says, "pay nothing before Stripe shows its payment: then explain it again")
     dispute = own.intent.dispute
     decides = not dispute.took_nothing if dispute else code in _REFUSED_BY_DISPUTE
-    if decides or code == _FAILED_BY_DISPUTE:
-        status = dispute.status if dispute else "not known"
-        says += f"; the customer has the money by a dispute, or it is decided there (it is {status})"
-        return Finding(FINE, f"{says}: pay nothing")
-    if own.is_returned:
-        return Finding(FINE, f"{says}; the charge is refunded in full: pay nothing")
     ours = {each.refund_id: each for each in facts.refunds if each.status is not RefundState.FAILED}
     later = [refund_id for refund_id, each in ours.items() if each.requested_at > refund.requested_at]
     since = [read_refund(each) for each in own.kept_refunds if each.created >= asked_at]
     later += [str(each.stripe_refund_id) for each in since if each.refund_id not in ours]
-    if later:
-        return Finding(FINE, f"{says}; {', '.join(later)} followed: pay nothing, unless it is for something else")
-    return Finding(BROKEN, says, "before you pay anything, read docs/runbook.md#refundfailed")
+    if decides or code == _FAILED_BY_DISPUTE:
+        status = dispute.status if dispute else "not known"
+        says += f"; the customer has the money by a dispute, or it is decided there (it is {status}): pay nothing"
+    elif own.is_returned:
+        says += "; the charge is refunded in full: pay nothing"
+    elif later:
+        says += f"; {', '.join(later)} followed: pay nothing, unless it is for something else"
+    else:
+        return Finding(BROKEN, says, "before you pay anything, read docs/runbook.md#refundfailed")
+    return Finding(FINE, says)
 
 
 def _epoch(text: str) -> int:

@@ -148,7 +148,7 @@ CASES: list[tuple[Facts, Severity, str, str]] = [
     (authenticating(AUTHENTICATES, age=13 * HOUR), WAITS, "not finished in time", "reconcile"),
     (authenticating(DONE), WAITS, "the row becomes SUCCEEDED", "the webhook writes it"),
     (case(Status.PAYMENT_DECLINED, S.DECLINED, DONE), WAITS, "becomes SUCCEEDED", "the webhook"),
-    (case(Status.PAID, None, DONE), BROKEN, "it is written again", "reconcile writes it; else docs/runbook.md#restore"),
+    (case(Status.PAID, None, DONE), BROKEN, "it is written again", "reconcile writes it; else"),
     (case(Status.PAID, S.PENDING, age=23 * HOUR, of_row=NO_ID), BROKEN, "held: ", f"release {ORDER_ID} --yes"),
     (case(Status.PAID, None), BROKEN, "the order is PAID, and its payment is lost", "restore-a-table"),
     (case(Status.PAID, S.PENDING, OPEN), BROKEN, "the order is PAID, and its payment is PENDING", "look at what"),
