@@ -125,7 +125,7 @@ def _of_intent(each: IntentFacts) -> Iterator[Event]:
         reason = each.intent.cancellation_reason or "no reason"
         yield Event(each.canceled_at, "stripe", f"{id_} was canceled: {reason}")
     made: Any  # The SDK's objects have no attribute for what a response leaves out.
-    for made in (*each.charges, *each.disputes, *each.refunds):
+    for made in (*each.charges, *each.disputes, *reversed(each.refunds)):
         what = f"{made.id} of {id_}, {as_money(made.amount, currency)}, is {made.status}"
         whys = [getattr(getattr(made, "outcome", None), "reason", None)]
         whys += [getattr(made, name, None) for name in "failure_code failure_reason pending_reason reason".split()]

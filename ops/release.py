@@ -1,8 +1,8 @@
 """Release what is held: orders whose PaymentIntent may no longer be created, since Stripe may have lost their keys.
 
 It reads Stripe's complete list since the order was placed. What it finds is stored, or canceled; if it finds nothing,
-the worker may create a PaymentIntent once more. Then the order's present event is published. Exit status: 0 if each
-order is released, 1 if not.
+the worker may create a PaymentIntent once more. Then the order's present event is published. A row without one whose
+order has ended, as after a restore, is looked up alike. Exit status: 0 if each order is released, 1 if not.
 """
 
 import re
