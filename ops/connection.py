@@ -128,26 +128,22 @@ class Stack:
 
     def resource(self, logical_id: str) -> str:
         """The physical id of a resource of template.yaml: a table's name, a queue's URL."""
-        return self._named("resource", logical_id, self._resources)
+        return self._named(logical_id, self._resources)
 
-    def parameter(self, name: str) -> str:
-        """The value of a parameter of template.yaml."""
-        return self._named("parameter", name, self._described["Parameter"])
+    def value(self, name: str) -> str:
+        """The value of a parameter or an output of template.yaml."""
+        return self._named(name, self._values)
 
-    def output(self, name: str) -> str:
-        """The value of an output of template.yaml."""
-        return self._named("output", name, self._described["Output"])
-
-    def _named(self, kind: str, name: str, found: Mapping[str, str]) -> str:
+    def _named(self, name: str, found: Mapping[str, str]) -> str:
         if name not in found:
-            raise Problem(f"stack {self.name} has no {kind} {name}: was it deployed from this template?")
+            raise Problem(f"stack {self.name} has no {name}: was it deployed from this template?")
         return found[name]
 
     @cached_property
-    def _described(self) -> Mapping[str, Mapping[str, str]]:
+    def _values(self) -> Mapping[str, str]:
         [stack] = self.client("cloudformation").describe_stacks(StackName=self.name)["Stacks"]
-        named = {kind: stack.get(f"{kind}s", []) for kind in ("Parameter", "Output")}
-        return {kind: {each[f"{kind}Key"]: each[f"{kind}Value"] for each in listed} for kind, listed in named.items()}
+        parameters = {each["ParameterKey"]: each["ParameterValue"] for each in stack.get("Parameters", [])}
+        return parameters | {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", [])}
 
     @cached_property
     def _resources(self) -> Mapping[str, str]:
@@ -158,12 +154,12 @@ class Stack:
     @property
     def shop(self) -> str:
         """The shop's name in order ids and at Stripe."""
-        return self.output("ShopId")
+        return self.value("ShopId")
 
     @property
     def api_url(self) -> str:
         """Where the API is: API_URL names a custom domain, which the stack does not know."""
-        return (os.environ.get("API_URL") or self.output("ApiUrl")).rstrip("/")
+        return (os.environ.get("API_URL") or self.value("ApiUrl")).rstrip("/")
 
     # ------------------------------------------------------------ Stripe
 
@@ -172,8 +168,8 @@ class Stack:
         """The client of the stack's Stripe account; the same API version and retries as the functions'."""
         key = self._stripe_key or self.secret("StripeSecret")
         if not key:
-            raise Problem(f"no Stripe key is stored yet: {self.output('Next1StripeKey')}")
-        return stripe_client(key.strip(), api_base=self.parameter("StripeApiBase"), bounds=_BOUNDS)
+            raise Problem(f"no Stripe key is stored yet: {self.value('Next1StripeKey')}")
+        return stripe_client(key.strip(), api_base=self.value("StripeApiBase"), bounds=_BOUNDS)
 
     @property
     def payment_intents(self) -> PaymentIntents:

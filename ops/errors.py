@@ -42,10 +42,8 @@ def problem_of(error: Exception) -> Problem | None:
             return Problem("somebody else, or reconcile, has written the same checkpoint: run it again in some minutes")
         case stripe.APIConnectionError():
             return Problem("Stripe does not answer: is the network there, and the parameter StripeApiBase right?")
-        case stripe.AuthenticationError():
-            return Problem("Stripe refuses the API key (401): was it rolled? STRIPE_SECRET_KEY may name another")
-        case stripe.PermissionError():
-            return Problem(f"the Stripe key lacks a permission (403): {error}")
+        case stripe.AuthenticationError() | stripe.PermissionError():
+            return Problem(f"Stripe refuses the API key, or it lacks a permission (STRIPE_SECRET_KEY): {error}")
         case stripe.StripeError():
             return Problem(f"Stripe answers {error.http_status or 'nothing'} ({classify(error).kind.name}): {error}")
     return None

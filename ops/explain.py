@@ -14,7 +14,7 @@ from onecharge.contract.money import as_money
 from onecharge.payments.payment_intents import metadata_of
 from ops.connection import ORDER, Stack
 from ops.facts import Facts, IntentFacts, gather
-from ops.findings import Finding, Severity, find
+from ops.findings import Severity, find
 from ops.output import Report, time_of
 
 CREATE, CONFIRM, REFUND = "create", "confirm", "refund"
@@ -27,21 +27,21 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     """Raises Problem."""
-    facts = gather(stack, stack.order_id_of(arguments.order), reads_log=True)
-    told, order = story(facts), facts.order
+    order_id = stack.order_id_of(arguments.order)
+    facts = gather(stack, order_id, intent_ids={arguments.order} - {order_id}, lines=None)
+    order, findings = facts.order, find(facts)
     document = {
-        "order_id": facts.order_id,
+        "order_id": order_id,
         "customer_id": order.customer_id if order else None,
         "correlation_id": order.correlation_id if order else None,
-        "states": [each._asdict() for each in told.states],
-        "what_happened": [{"at": time_of(each.at), "where": each.where, "what": each.what} for each in told.events],
-        "findings": [each._asdict() for each in told.findings],
-        **({"omitted": list(facts.omitted)} if facts.omitted else {}),
+        "states": [each._asdict() for each in states(facts)],
+        "what_happened": [{"at": time_of(each.at), "where": each.where, "what": each.what} for each in events(facts)],
+        "findings": [each._asdict() for each in findings],
     }
-    return Report(document, is_wrong=told.findings[0].severity is Severity.BROKEN)
+    return Report(document, is_wrong=findings[0].severity is Severity.BROKEN)
 
 
-# ---------------------------------------------------------------- its story, pure: the console shows it in lanes
+# ---------------------------------------------------------------- what is told, pure: the console shows it in lanes
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class Event:
     """The request to Stripe that did it, if there is one."""
     tone: str = "plain"
     """money: a charge that succeeded; failed: a person has to act, as after a dispute."""
-    details: Mapping[str, Any] = field(default_factory=dict)
+    line: Mapping[str, Any] = field(default_factory=dict)
+    """The fields of the log line that it is, if it is one."""
 
 
 class State(NamedTuple):
@@ -68,31 +69,15 @@ class State(NamedTuple):
     more: str = ""
 
 
-@dataclass(frozen=True)
-class Story:
-    """All that there is to tell about one order."""
-
-    now: int
-    """When it is told, in epoch seconds."""
-    states: Sequence[State]
-    events: Sequence[Event]
-    """The earliest first."""
-    findings: Sequence[Finding]
-    charges: int | None
-    """Charges that succeeded, by Stripe's ledger; None if Stripe does not answer."""
-
-
-def story(facts: Facts) -> Story:
-    row = facts.payment
-    events = [event for each in facts.intents for event in _of_intent(each)]
-    if row and row.released_at:
-        events.append(Event(row.released_at, "payments", "an operator released it: Stripe had nothing of the order"))
+def events(facts: Facts) -> list[Event]:
+    """What happened, the earliest first."""
+    others = [event for each in facts.intents for event in _of_intent(each)]
+    if facts.payment and (at := facts.payment.released_at):
+        others.append(Event(at, "payments", "an operator released it: Stripe had nothing of the order"))
     lines = sorted(starmap(_of_line, facts.lines), key=lambda line: line.at)
-    placed = [(_place(event, lines), event) for event in events]
+    placed = [(_place(event, lines), event) for event in others]
     placed += [((line.at, number), line) for number, line in enumerate(lines)]
-    events = [event for _, event in sorted(placed, key=lambda each: each[0])]
-    charges = [charge for each in facts.intents for charge in each.charges if charge.status == "succeeded"]
-    return Story(facts.now, [*_states(facts)], events, find(facts), None if facts.failure else len(charges))
+    return [event for _, event in sorted(placed, key=lambda each: each[0])]
 
 
 _ENDPOINTS = {CREATE: "POST /v1/payment_intents", CONFIRM: "POST /v1/payment_intents/{id}/confirm"}
@@ -104,57 +89,56 @@ def _place(event: Event, lines: Sequence[Event]) -> tuple[float, float]:
     Stripe's times are whole seconds: what a request did comes just before its response.
     """
     endpoint = _ENDPOINTS.get(event.request, "")
-    answers = ((line.at, number - 0.5) for number, line in enumerate(lines) if line.details.get("endpoint") == endpoint)
+    answers = ((line.at, number - 0.5) for number, line in enumerate(lines) if line.line.get("endpoint") == endpoint)
     return min((place for place in answers if 0 <= place[0] - event.at < 10), default=(event.at, -1))
 
 
-def _states(facts: Facts) -> Iterator[State]:
-    if order := facts.order:
+def states(facts: Facts) -> Iterator[State]:
+    order, row = facts.order, facts.payment
+    if order:
         more = f"attempt {order.attempt}, {order.payment_method}, {as_money(order.amount_minor, order.currency)}"
         yield State("orders", order.status, f"{more}, placed at {order.placed_at}")
     else:
         yield State("orders", "unreadable" if facts.order_error else "no item")
-    if row := facts.payment:
+    if row:
         why = f", {row.reason}" if row.reason else ""
         yield State("payments", row.state, f"attempt {row.attempt}, {row.payment_intent_id or 'no PaymentIntent'}{why}")
     else:
         yield State("payments", "no row")
     for each in facts.intents:
-        money, back = as_money(each.intent.amount_minor, each.intent.currency), each.refunded_minor
-        money += f", refunded {as_money(back, each.intent.currency)} of {money}" if back else ""
-        yield State(each.intent.payment_intent_id, each.intent.status, money)
-    if not facts.intents:
-        yield State("stripe", "unknown" if facts.failure else "no PaymentIntent")
+        intent, back = each.intent, each.refunded_minor
+        refunded = f", refunded {as_money(back, intent.currency)}" if back else ""
+        yield State(intent.payment_intent_id, intent.status, as_money(intent.amount_minor, intent.currency) + refunded)
+    if facts.failure:
+        yield State("stripe", "unknown")
     for refund in facts.refunds:
         by = f", requested by {refund.requested_by or 'staff'} at {refund.requested_at}: {refund.reason or 'no reason'}"
         yield State(refund.refund_id, refund.status, as_money(refund.amount_minor, refund.currency) + by)
 
 
-_WHY = "failure_code failure_reason pending_reason reason".split()
-
-
 def _of_intent(each: IntentFacts) -> Iterator[Event]:
     """What happened to a PaymentIntent, its charges, disputes and refunds."""
     id_, currency = each.intent.payment_intent_id, each.intent.currency
-    ids = {"payment_intent": id_}
     created = f"{id_} was created: {as_money(each.intent.amount_minor, currency)}"
-    yield Event(each.intent.created, "stripe", created, CREATE, details=ids)
+    yield Event(each.intent.created, "stripe", created, CREATE)
     if each.canceled_at is not None:
-        what = f"{id_} was canceled: {each.intent.cancellation_reason or 'no reason'}"
-        yield Event(each.canceled_at, "stripe", what, details=ids)
+        reason = each.intent.cancellation_reason or "no reason"
+        yield Event(each.canceled_at, "stripe", f"{id_} was canceled: {reason}")
     made: Any  # The SDK's objects have no attribute for what a response leaves out.
-    for made in (*each.charges, *each.disputes, *each.refunds):
+    for made in (*each.charges, *each.disputes, *reversed(each.refunds)):
         what = f"{made.id} of {id_}, {as_money(made.amount, currency)}, is {made.status}"
-        whys = [getattr(getattr(made, "outcome", None), "reason", None), *(getattr(made, name, None) for name in _WHY)]
+        whys = [getattr(getattr(made, "outcome", None), "reason", None)]
+        whys += [getattr(made, name, None) for name in "failure_code failure_reason pending_reason reason".split()]
         what += next((f", {why}" for why in whys if why), "")
-        request, tone = "", "failed"
-        if made.object == "charge":
-            request, tone = CONFIRM, "money" if made.status == "succeeded" else "plain"
-            what = f"CHARGED: {what}" if tone == "money" else what
-        elif made.object == "refund":
-            request, tone = REFUND, "plain"
-            what = f"{metadata_of(made).get('refund_id') or 'made by hand'}: {what}"
-        yield Event(made.created, "stripe", what, request, tone, {**ids, "id": made.id})
+        if made.object == "refund":
+            by = metadata_of(made).get("refund_id") or "made by hand"
+            yield Event(made.created, "stripe", f"{by}: {what}", REFUND)
+        elif made.object == "dispute":
+            yield Event(made.created, "stripe", what, tone="failed")
+        elif made.status == "succeeded":
+            yield Event(made.created, "stripe", f"CHARGED: {what}", CONFIRM, "money")
+        else:
+            yield Event(made.created, "stripe", what, CONFIRM)
 
 
 _SAID_OF_A_LINE = "event_type type state status refund_id why cause code wait_seconds replayed".split()
@@ -162,6 +146,8 @@ _SAID_OF_A_LINE = "event_type type state status refund_id why cause code wait_se
 
 def _of_line(at: float, fields: Mapping[str, Any]) -> Event:
     what = str(fields.get("message") or f"stripe request: {fields.get('endpoint')}")
-    more = ", ".join(f"{name} {fields[name]}" for name in _SAID_OF_A_LINE if fields.get(name) is not None)
+    # Stripe's support asks for the id of a request that has failed.
+    names = [*_SAID_OF_A_LINE, *["stripe_request_id"] * (fields.get("status") != "2xx")]
+    more = ", ".join(f"{name} {fields[name]}" for name in names if fields.get(name) is not None)
     tone = "failed" if fields.get("level") == "ERROR" else "plain"
-    return Event(at, str(fields.get("service")), f"{what}: {more}" if more else what, tone=tone, details=fields)
+    return Event(at, str(fields.get("service")), f"{what}: {more}" if more else what, tone=tone, line=fields)

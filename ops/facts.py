@@ -1,11 +1,11 @@
 """What is known about one order at one moment, as plain data, and how it is read: it writes nothing.
 
-Tables, Stripe and the log. Stripe is one of the facts: if it does not answer, the rest is still explained. Times are
+Tables, the log and Stripe. Stripe is one of the facts: if it does not answer, the rest is still explained. Times are
 epoch seconds, amounts minor units. findings.py judges the facts.
 """
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -20,13 +20,14 @@ from onecharge.payments.charge_rows import Payment, payment_of
 from onecharge.payments.payment_intents import read_intent
 from onecharge.payments.stripe_responses import Dispute, Failure, StripeIntent, classify
 from ops.connection import Stack
-from ops.release import MARGIN_SECONDS, orders_named_by
 
 READ_SECONDS = 10
-"""For how long the log is read, and then Stripe's list of the order's first day: of a large shop it is long."""
-_DAY_SECONDS = 26 * 3600
+"""For how long the log is read: CloudWatch does so page by page, also those that hold nothing of the order."""
 _ONCE: Any = {"max_network_retries": 0}
 """A person runs the command again. With the SDK's retry, a Stripe that did not answer took 18 seconds to give up."""
+
+type Line = tuple[float, Mapping[str, Any]]
+"""A line of the functions' log: when, and its fields."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +41,18 @@ class IntentFacts:
     disputes: Sequence[stripe.Dispute] = ()
 
     @property
+    def kept_refunds(self) -> Sequence[stripe.Refund]:
+        """The refunds that have not failed."""
+        return [each for each in self.refunds if each.status not in ("failed", "canceled")]
+
+    @property
     def refunded_minor(self) -> int:
-        """The sum of the refunds that have not failed."""
-        return sum(each.amount for each in self.refunds if each.status not in ("failed", "canceled"))
+        return sum(each.amount for each in self.kept_refunds)
+
+    @property
+    def is_returned(self) -> bool:
+        """Whether the customer has all of it back."""
+        return replace(self.intent, amount_refunded_minor=self.refunded_minor).is_returned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,17 +72,14 @@ class Facts:
     stripe_message: str | None = None
     """What Stripe said when the last delivery ended without an outcome."""
     intents: Sequence[IntentFacts] = ()
-    """The order's PaymentIntents at Stripe, the oldest first."""
+    """The PaymentIntents that the row, a log line or the caller names, as Stripe shows them; the oldest first."""
     has_answered: bool = True
     """Whether Stripe was asked, and has answered."""
     failure: Failure | None = None
     """Why Stripe does not show them."""
     refunds: Sequence[StoredRefund] = ()
     """The order service's."""
-    lines: Sequence[tuple[float, Mapping[str, Any]]] = ()
-    """Lines of the functions' log: when, and their fields."""
-    omitted: Sequence[str] = ()
-    """What was not read to its end."""
+    lines: Sequence[Line] = ()
 
     @property
     def own(self) -> IntentFacts | None:
@@ -87,14 +94,15 @@ def gather(
     *,
     asks_stripe: bool = True,
     intent_ids: Collection[str] = (),
-    reads_log: bool = False,
+    lines: Sequence[Line] | None = (),
 ) -> Facts:
-    """All that is known about the order; the log only if it is asked for.
+    """All that is known about the order.
 
     Args:
-        intent_ids: PaymentIntents of the order, beside the row's and those of its first day.
+        intent_ids: PaymentIntents of the order, beside those that its row and its lines name.
+        lines: of the log; None: they are read.
     """
-    now, order, order_error, omitted = int(time.time()), None, None, list[str]()
+    order, order_error = None, None
     item, row = (stack.item(table, order_id=order_id) for table in ("OrdersTable", "PaymentsTable"))
     try:
         order = StoredOrder.from_item(item) if item else None
@@ -102,49 +110,41 @@ def gather(
     except ValidationError as invalid:
         order, order_error = None, reason_of(invalid)
     payment = payment_of(row) if row else None
-    began = [payment.request.placed_at, payment.released_at or 0] if payment else []
-    began += [int(datetime.fromisoformat(order.placed_at).timestamp())] if order else []
-    since = min(filter(None, began), default=now - _DAY_SECONDS)
-    pages = stack.log(f'{{ $.order_id = "{order_id}" }}', since - 60) if reads_log else ()
-    lines = [line for page in _in_time(pages, "the log", omitted) for line in page]
+    if lines is None:
+        placed = [time.time(), *([payment.request.placed_at] if payment else [])]
+        placed += [datetime.fromisoformat(order.placed_at).timestamp()] if order else []
+        lines = _read_log(stack, order_id, since=min(placed) - 24 * 3600)
     facts = Facts(
         order_id=order_id,
-        now=now,
+        now=int(time.time()),
         shop=stack.shop,
         ops=stack.command,
-        requires_action_seconds=int(stack.parameter("RequiresActionSeconds")),
+        requires_action_seconds=int(stack.value("RequiresActionSeconds")),
         order=order,
         order_error=order_error,
         payment=payment,
         stripe_message=row["stripe_message"]["S"] if row and "stripe_message" in row else None,
         has_answered=False,
         refunds=stack.refunds.of_order(order_id),
-        lines=sorted((each for each in lines if each[1].get("order_id") == order_id), key=lambda line: line[0]),
-        omitted=omitted,
+        lines=lines,
     )
-    if not asks_stripe:
-        return facts
-    created = {"gte": since - MARGIN_SECONDS, "lt": max([since, *began]) + _DAY_SECONDS}
-    given: Any = {"created": created, "limit": 100, "expand": ["data.latest_charge"]}
-    known = {each for each in (payment and payment.payment_intent_id, *intent_ids) if each}
+    named = {payment and payment.payment_intent_id, *intent_ids, *(line.get("payment_intent_id") for _, line in lines)}
     try:
-        listed = stack.stripe.v1.payment_intents.list(given, _ONCE).auto_paging_iter()
-        of_day = _in_time(listed, "Stripe's list of the order's day", omitted)
-        known |= {each.id for each in of_day if order_id in orders_named_by(each)}
-        found = filter(None, [_intent_facts(stack.stripe, each) for each in known])
-        return replace(facts, has_answered=True, intents=sorted(found, key=lambda each: each.intent.created))
+        found = [_intent_facts(stack.stripe, each) for each in named if each and asks_stripe]
     except stripe.StripeError as error:
         return replace(facts, failure=classify(error))
+    intents = sorted(filter(None, found), key=lambda each: each.intent.created)
+    return replace(facts, has_answered=asks_stripe, intents=intents)
 
 
-def _in_time[T](found: Iterable[T], what: str, omitted: list[str]) -> Iterator[T]:
-    """What is read in time: CloudWatch reads a log page by page, also those that hold nothing of the order."""
-    ends_at = time.monotonic() + READ_SECONDS
-    for each in found:
+def _read_log(stack: Stack, order_id: str, since: float) -> list[Line]:
+    """The order's lines. If they are not all, the last one says so."""
+    found, ends_at = list[Line](), time.monotonic() + READ_SECONDS
+    for page in stack.log(f'{{ $.order_id = "{order_id}" }}', since):
+        found += [each for each in page if each[1].get("order_id") == order_id]
         if time.monotonic() > ends_at:
-            omitted.append(f"{what} was not read to its end: it takes more than {READ_SECONDS} s")
-            return
-        yield each
+            return [*found, (time.time(), {"service": "ops", "message": "the rest of the log takes too long to read"})]
+    return found
 
 
 def _intent_facts(client: stripe.StripeClient, payment_intent_id: str) -> IntentFacts | None:

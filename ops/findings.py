@@ -1,11 +1,11 @@
 """What to do about an order: facts ─► findings. Pure: no clock, no I/O.
 
 It diagnoses nothing itself. It says what the product's rules say of the row as Stripe shows it now: `decide` of a
-charge, or `find_difference`, by which sync writes; then who moves it, a function or a person.
+charge, or `find_difference`, by which sync writes; then who moves it, a function or a person. Whether a customer is
+owed money follows only from what Stripe shows.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -25,11 +25,9 @@ from onecharge.payments.refund_rules import own as own_refund
 from onecharge.payments.stripe_responses import Deferred, ResponseKind, StripeIntent
 from onecharge.payments.sync_rules import find_difference
 from ops.errors import NO_SUCH_ORDER
-from ops.facts import Facts
+from ops.facts import Facts, IntentFacts
 from ops.output import time_of
 
-RECONCILED_SECONDS = 40 * 60
-"""By then reconcile has read an event that no webhook told."""
 _RESTORE = "docs/runbook.md#restore-a-table"
 
 
@@ -54,7 +52,7 @@ class Finding(NamedTuple):
 
 def find(facts: Facts) -> list[Finding]:
     """What a person has to do first, then what happens by itself."""
-    found = [each for rule in (_obstacles, _row, _disputes, _order, _refunds) for each in rule(facts)]
+    found = [each for rule in (_missing, _row, _disputes, _order, _refunds) for each in rule(facts)]
     if facts.order and all(each.severity is FINE for each in found):
         declined = facts.order.status is OrderStatus.PAYMENT_DECLINED
         more = "another card can be tried" if declined else "nothing is left to do"
@@ -62,19 +60,16 @@ def find(facts: Facts) -> list[Finding]:
     return sorted(found, key=lambda each: [*Severity].index(each.severity))
 
 
-def _obstacles(facts: Facts) -> Iterator[Finding]:
-    row = facts.payment
+def _missing(facts: Facts) -> Iterator[Finding]:
     if facts.order_error is not None:
         says = f"the order's item breaks its schema: {facts.order_error}"
         yield Finding(BROKEN, says, "correct the item: republish publishes it once it is valid")
-    elif facts.order is None and (facts.intents or (row and row.payment_intent_id)):
-        yield Finding(BROKEN, "there is a payment, and no order", f"restore the Orders table: {_RESTORE}")
-    elif facts.order is None and row:
+    elif facts.order is None and (facts.payment or facts.intents):
         # Any message makes a row, such as a sample event.
-        then = f"a message named it: only if it was placed in this stack, restore the Orders table: {_RESTORE}"
-        yield Finding(BROKEN, "there is a payment without a PaymentIntent, and no order", then)
+        then = f"if it was placed in this stack, restore the Orders table: {_RESTORE}"
+        yield Finding(BROKEN, "there is a payment, and no order", then)
     elif facts.order is None:
-        yield Finding(BROKEN, "neither the tables nor Stripe know this order", NO_SUCH_ORDER)
+        yield Finding(BROKEN, "neither the tables nor the log know this order", NO_SUCH_ORDER)
     if failure := facts.failure:
         says = f"Stripe does not show it: {failure.message or failure.kind}"
         then = "store the right key in the stack's Stripe secret" if failure.alarm else "whatever waits is tried again"
@@ -88,14 +83,11 @@ def _row(facts: Facts) -> Iterator[Finding]:
     row, order, own = facts.payment, facts.order, facts.own
     if order and order.status in WAITING and (row is None or row.attempt < order.attempt):
         yield _republished(facts, f"no worker has taken attempt {order.attempt} yet")
-    differences = list(filter(None, (_difference(facts, each.intent) for each in facts.intents)))
+    differences = list(filter(None, (_difference(facts, each) for each in facts.intents)))
     yield from differences
-    is_paid = order is not None and order.status is OrderStatus.PAID
     if row and is_held(row, facts.now):
         why = row.held_because or "it is too old to create its PaymentIntent: Stripe may have forgotten its key"
-        is_placed = order or facts.order_error or facts.intents
-        release = f"{facts.ops} release {facts.order_id} --yes"
-        yield Finding(BROKEN, f"held: {why}", release if is_placed else "without its order it is not released")
+        yield Finding(BROKEN, f"held: {why}", f"{facts.ops} release {facts.order_id} --yes")
     elif row and row.payment_intent_id and facts.has_answered and own is None:
         says = f"this Stripe account does not have the row's {row.payment_intent_id}"
         forget = f"{facts.ops} release {facts.order_id} --forget --yes"
@@ -105,7 +97,7 @@ def _row(facts: Facts) -> Iterator[Finding]:
         yield Finding(BROKEN, says, "find out who changed it, here or at Stripe: docs/runbook.md#moneydiffers")
     elif differences:
         return
-    elif is_paid and (row is None or row.state is not PaymentState.SUCCEEDED):
+    elif order and order.status is OrderStatus.PAID and (row is None or row.state is not PaymentState.SUCCEEDED):
         says = f"the order is PAID, and its payment is {row.state if row else 'lost'}"
         yield Finding(BROKEN, says, f"look at what happened; if a table lost rows: {_RESTORE}")
     elif row and row.state is PaymentState.PENDING:
@@ -115,14 +107,15 @@ def _row(facts: Facts) -> Iterator[Finding]:
         yield Finding(WAITS, "the customer has to authenticate (3-D Secure)", f"reconcile cancels it from {until} on")
 
 
-def _difference(facts: Facts, intent: StripeIntent) -> Finding | None:
-    row, seconds = facts.payment, facts.requires_action_seconds
+def _difference(facts: Facts, shown: IntentFacts) -> Finding | None:
+    row, intent, seconds = facts.payment, shown.intent, facts.requires_action_seconds
     found = find_difference(row, intent, shop=facts.shop, now=facts.now, requires_action_seconds=seconds)
     if found is None:
         return None
     says = f"{intent.payment_intent_id} is {intent.status}: {found.says}"
-    if row is None and found.changes and facts.now - (intent.charged_at or intent.created) > RECONCILED_SECONDS:
-        return Finding(BROKEN, says, f"its events were read before the row was lost: {_RESTORE}")
+    if row is None and found.changes:
+        then = f"if it was lost within 40 minutes after the charge, reconcile writes it; else {_RESTORE}"
+        return Finding(BROKEN, says, then)
     if found.changes or found.expires:
         return Finding(WAITS, says, "the webhook writes it, or reconcile within 40 minutes")
     if row and row.payment_intent_id is None and row.state in UNPAID:
@@ -164,53 +157,43 @@ def _late(says: str, then: str, age: float) -> Finding:
     return Finding(BROKEN, f"{says}; it waits for more than a day", f"look for errors in what happened; {then}")
 
 
-# ---------------------------------------------------------------- the order, and its disputes
-
-
-def _charge(facts: Facts) -> StripeIntent | None:
-    """What is refunded of the payment, and the dispute that counts: by its row, if Stripe does not show it."""
-    if own := facts.own:
-        return replace(own.intent, amount_refunded_minor=own.refunded_minor)
-    if (row := facts.payment) is None:
-        return None
-    known = StripeIntent("", "", row.request.amount_minor, row.request.currency, dispute=row.dispute)
-    return replace(known, amount_refunded_minor=row.amount_refunded_minor)
+# ---------------------------------------------------------------- disputes, and the order
 
 
 def _disputes(facts: Facts) -> Iterator[Finding]:
     """Who responds to a dispute, and until when. While it takes the money, nobody pays a second time."""
-    others = [each.intent for each in facts.intents if each is not facts.own]
-    for charge in filter(None, [_charge(facts), *others]):
-        dispute = charge.dispute
+    for each in facts.intents:
+        dispute, evidence = each.intent.dispute, ""
         if dispute is None or (dispute.took_nothing and not dispute.needs_response):
             continue
-        says, evidence = f"the charge is disputed: {dispute.dispute_id} is {dispute.status}", ""
-        if refunded := charge.amount_refunded_minor:
-            says += f", and {as_money(refunded, charge.currency)} of it is refunded"
+        says = f"the charge is disputed: {dispute.dispute_id} is {dispute.status}"
+        if each.refunded_minor:
+            says += f", and {as_money(each.refunded_minor, each.intent.currency)} of it is refunded"
             evidence = ", with the refund as evidence"
         if not dispute.needs_response:
             yield Finding(FINE, f"{says}: the customer has the money by it, or it is decided there: pay nothing")
             continue
-        shown = [each for intent in facts.intents for each in intent.disputes if each.id == dispute.dispute_id]
-        due_by = next((time_of(at) for each in shown if (at := each.evidence_details.due_by)), "the date shown there")
+        details = [shown.evidence_details for shown in each.disputes if shown.id == dispute.dispute_id]
+        due_by = next((time_of(shown.due_by) for shown in details if shown.due_by), "the date shown there")
         then = f"respond at Stripe (Dashboard, Disputes){evidence}, by {due_by}; pay nothing back meanwhile"
         yield Finding(BROKEN, says, then)
 
 
 def _order(facts: Facts) -> Iterator[Finding]:
     """The order should have the outcome that the row has: as update_order moves it."""
-    order, row, charge = facts.order, facts.payment, _charge(facts)
-    if order is None or row is None or charge is None:
+    order, row, own = facts.order, facts.payment, facts.own
+    if order is None or row is None:
         return
     event_type = PAYMENT_EVENT_TYPES.get(row.state)
     is_canceled = order.status is OrderStatus.CANCELED or row.state is PaymentState.CANCELED
     if order.money_differs_from(row.request) and not is_canceled:
         money = as_money(row.request.amount_minor, row.request.currency)
         says = f"the order was lost or put back, and priced again: its payment is {money}, {row.state}"
-        yield Finding(BROKEN, says, "let its customer cancel it" if row.state in UNPAID else _return_money(charge))
+        paid = _return_money(own.intent) if own else "explain it again once Stripe shows its payment"
+        yield Finding(BROKEN, says, "let its customer cancel it" if row.state in UNPAID else paid)
     elif order.status is OrderStatus.CANCELED and row.state is PaymentState.SUCCEEDED:
-        if not charge.is_returned:
-            yield Finding(BROKEN, "the order is CANCELED, and was charged", _return_money(charge))
+        if own and not own.is_returned:
+            yield Finding(BROKEN, "the order is CANCELED, and was charged", _return_money(own.intent))
     elif event_type and OUTCOMES[event_type].applies(order, row.attempt):
         yield _republished(facts, f"the row is {row.state}, and the order does not have it yet")
 
@@ -221,73 +204,66 @@ def _order(facts: Facts) -> Iterator[Finding]:
 def _refunds(facts: Facts) -> Iterator[Finding]:
     listed = list(map(read_refund, facts.own.refunds)) if facts.own else []
     for refund in facts.refunds:
-        if found := _refund(facts, refund, [each for each in listed if each.refund_id == refund.refund_id]):
-            yield found
+        yield from _refund(facts, refund, [each for each in listed if each.refund_id == refund.refund_id])
     lost = {each.refund_id or "" for each in listed} - {"", *(each.refund_id for each in facts.refunds)}
     restore = f"if a table was put back: {_RESTORE}"
     yield from (Finding(BROKEN, f"Stripe has made {each}, and OrderRefunds has not", restore) for each in sorted(lost))
 
 
-def _refund(facts: Facts, refund: StoredRefund, listed: Sequence[StripeRefund]) -> Finding | None:
+def _refund(facts: Facts, refund: StoredRefund, listed: Sequence[StripeRefund]) -> Iterator[Finding]:
+    """Of those that Stripe lists under our id: none, another amount, two, or one that was told FAILED is wrong."""
     name = f"{refund.refund_id} of {as_money(refund.amount_minor, refund.currency)}"
     made, is_pending = own_refund(refund.refund_id, listed), refund.status is RefundState.PENDING
+    kept, money = [each for each in listed if not each.has_failed], (refund.amount_minor, refund.currency)
+    is_lost = made is None and (refund.status is RefundState.SUCCEEDED or refund.stripe_refund_id is not None)
+    is_other = any((each.amount_minor, each.currency) != money for each in listed) or len(kept) > 1
+    never = "it follows by itself: never pay it in another way, or it is paid twice"
     # No table says why the last delivery did not finish it.
     whys = [why for _, line in facts.lines if line.get("refund_id") == refund.refund_id if (why := line.get("why"))]
-    never = "it follows by itself: never pay it in another way, or it is paid twice"
-    top_up = f"top it up (Dashboard, Balances): {never}"
-    if facts.own and (shown := _why_refund_differs(refund, made, listed)):
-        then = f"pay nothing meanwhile; if a table was put back: {_RESTORE}"
-        return Finding(BROKEN, f"{name} is {refund.status}, and Stripe has {shown}", then)
-    if is_pending and made is None and whys[-1:] == [ResponseKind.BALANCE_TOO_LOW]:
-        return Finding(BROKEN, f"Stripe refuses {name} for now: {whys[-1]}", top_up)
-    if is_pending:
+    is_too_low = made.pending_reason == "insufficient_funds" if made else whys[-1:] == [ResponseKind.BALANCE_TOO_LOW]
+    if facts.own and (is_lost or is_other or (kept and refund.status is RefundState.FAILED)):
+        shown = [f"{each.stripe_refund_id} of {as_money(each.amount_minor, each.currency)}" for each in listed]
+        says = f"{name} is {refund.status}, and Stripe has {', '.join(shown) or 'no such refund'}"
+        yield Finding(BROKEN, says, f"pay nothing meanwhile; if a table was put back: {_RESTORE}")
+    elif refund.status is RefundState.FAILED or (made and made.has_failed):
+        yield _failed(facts, refund, name, made)
+    elif is_too_low:
+        says = f"Stripe {'holds' if made else 'refuses'} {name} for now: {ResponseKind.BALANCE_TOO_LOW}"
+        yield Finding(BROKEN, says, f"top it up (Dashboard, Balances): {never}")
+    elif is_pending:
         waits = "it waits for the payment service" + (f" ({whys[-1]})" if whys else "")
         what = f"Stripe shows it as {made.status}" if made else waits
-        return _late(f"{name}: {what}", never, facts.now - _epoch(refund.requested_at))
-    if refund.status is RefundState.FAILED or (made and made.has_failed):
-        code = (made.failure_code if made else None) or refund.failure_code
-        says = f"{name} {'failed at' if made or refund.stripe_refund_id else 'was refused by'} Stripe: {code}"
-        if settled := _why_not_again(facts, refund, str(code)):
-            return Finding(FINE, f"{says}; {settled}")
-        return Finding(BROKEN, says, "before you pay anything, read docs/runbook.md#refundfailed")
-    if made and made.pending_reason == "insufficient_funds":
-        return Finding(BROKEN, f"Stripe holds {name}: our balance is too low", top_up)
-    return None
-
-
-def _why_refund_differs(refund: StoredRefund, made: StripeRefund | None, listed: Sequence[StripeRefund]) -> str | None:
-    """What Stripe has instead of what the order says: none, another amount, two, or one that has not failed."""
-    is_told_made = refund.status is RefundState.SUCCEEDED or refund.stripe_refund_id is not None
-    if made is None:
-        return "no such refund" if is_told_made else None
-    money, is_made = (refund.amount_minor, refund.currency), [each for each in listed if not each.has_failed]
-    is_as_told = (made.amount_minor, made.currency) == money and len(is_made) < 2
-    if is_as_told and not (is_made and refund.status is RefundState.FAILED):
-        return None
-    return ", ".join(f"{each.stripe_refund_id} of {as_money(each.amount_minor, each.currency)}" for each in listed)
+        yield _late(f"{name}: {what}", never, facts.now - _epoch(refund.requested_at))
 
 
 _FAILED_BY_DISPUTE = "charge_for_pending_refund_disputed"
 _REFUSED_BY_DISPUTE = ("charge_disputed", "refund_disputed_payment")
 
 
-def _why_not_again(facts: Facts, refund: StoredRefund, code: str) -> str | None:
-    """Why a refund that failed is not paid again: the customer has the money, may have it, or a dispute decides."""
-    charge = _charge(facts)
-    dispute = charge.dispute if charge else None
+def _failed(facts: Facts, refund: StoredRefund, name: str, made: StripeRefund | None) -> Finding:
+    """It is not paid again if the customer has the money, may have it, or a dispute decides."""
+    code, own, asked_at = (made and made.failure_code) or refund.failure_code, facts.own, _epoch(refund.requested_at)
+    says = f"{name} {'failed at' if made or refund.stripe_refund_id else 'was refused by'} Stripe: {code}"
+    if own is None:
+        return Finding(WAITS, says, "pay nothing before Stripe shows its payment: then explain it again")
+    dispute = own.intent.dispute
     decides = not dispute.took_nothing if dispute else code in _REFUSED_BY_DISPUTE
-    if decides or code == _FAILED_BY_DISPUTE:
-        status = dispute.status if dispute else "not known"
-        return f"the customer has the money by a dispute, or it is decided there (it is {status}): pay nothing"
-    if charge and charge.is_returned:
-        return "the charge is refunded in full: pay nothing"
     ours = {each.refund_id: each for each in facts.refunds if each.status is not RefundState.FAILED}
     later = [refund_id for refund_id, each in ours.items() if each.requested_at > refund.requested_at]
-    shown = facts.own.refunds if facts.own else ()
-    since = [read_refund(each) for each in shown if each.created >= _epoch(refund.requested_at)]
-    later += [str(each.stripe_refund_id) for each in since if not (each.has_failed or each.refund_id in ours)]
-    return f"{', '.join(later)} followed: pay nothing, unless it is for something else" if later else None
+    since = [read_refund(each) for each in own.kept_refunds if each.created >= asked_at]
+    later += [str(each.stripe_refund_id) for each in since if each.refund_id not in ours]
+    if decides or code == _FAILED_BY_DISPUTE:
+        status = dispute.status if dispute else "not known"
+        says += f"; the customer has the money by a dispute, or it is decided there (it is {status}): pay nothing"
+    elif own.is_returned:
+        says += "; the charge is refunded in full: pay nothing"
+    elif later:
+        says += f"; {', '.join(later)} followed: pay nothing, unless it is for something else"
+    else:
+        return Finding(BROKEN, says, "before you pay anything, read docs/runbook.md#refundfailed")
+    return Finding(FINE, says)
 
 
-def _epoch(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
+def _epoch(text: str) -> int:
+    """Whole seconds, as Stripe's."""
+    return int(datetime.fromisoformat(text).timestamp())

@@ -9,7 +9,6 @@ With --alarms it lists the orders that alarms were about instead, from the log o
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from onecharge.orders.waiting import WaitingIndex
@@ -42,9 +41,9 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         lines = [line for page in pages for line in page]
     for since, order_id, what in sorted(found)[:_SHOWN_MAX]:
         of_it = [line for line in lines if line[1].get("order_id") == order_id]
-        first = find(replace(gather(stack, order_id, asks_stripe=False), lines=of_it))[0]
-        waits_for = duration_of(now - since)
-        listed.append({"order_id": order_id, "what": what, "waits_for": waits_for, **first._asdict()})
+        first = find(gather(stack, order_id, asks_stripe=False, lines=of_it))[0]
+        about = {"order_id": order_id, "what": what, "waits_for": duration_of(now - since)}
+        listed.append(about | first._asdict())
     is_broken = any(each["severity"] is BROKEN for each in listed)
     return Report({"total": len(found), "pending": listed}, is_wrong=is_broken)
 

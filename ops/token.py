@@ -36,11 +36,11 @@ def access_token(stack: Stack, scope: str) -> str:
     given = os.environ
     endpoint, secret = given.get("TOKEN_ENDPOINT", ""), given.get("CLIENT_SECRET", "")
     if not (client := given.get("CLIENT_ID", "")):
-        client, pool = stack.output("MachinesClientId"), stack.output("UserPoolId")
+        client, pool = stack.value("MachinesClientId"), stack.value("UserPoolId")
         described = stack.client("cognito-idp").describe_user_pool_client(UserPoolId=pool, ClientId=client)
         secret = described["UserPoolClient"]["ClientSecret"]
         # Without a scope Cognito would give all that the client may have, the staff's too.
-        endpoint, scope = endpoint or f"{stack.output('SignInUrl')}/token", scope or "onecharge/orders"
+        endpoint, scope = endpoint or f"{stack.value('SignInUrl')}/token", scope or "onecharge/orders"
     data = {"grant_type": "client_credentials", "scope": scope, "audience": given.get("TOKEN_AUDIENCE", "")}
     try:
         sent = {name: value for name, value in data.items() if value}

@@ -4,7 +4,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
@@ -18,8 +18,9 @@ from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.payments.payment_intents import metadata_of
 from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
-from ops.explain import Story, story
+from ops.explain import State, events, states
 from ops.facts import gather
+from ops.findings import Finding, find
 
 _LATE_SECONDS = 20.0
 """A line may reach the log this much later than one with a later time."""
@@ -27,10 +28,13 @@ _LATE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class OrderSeen:
-    """One order: its story, as `explain` tells it, and the same in lanes."""
+    """One order, as `explain` tells it, with what happened in lanes."""
 
-    story: Story
+    states: Sequence[State]
+    findings: Sequence[Finding]
     timeline: Timeline
+    charges: int | None
+    """Charges that succeeded, by Stripe's ledger; None if Stripe does not answer."""
 
 
 @dataclass
@@ -48,7 +52,9 @@ class Reader:
     def look(self) -> Tally:
         """All orders, as they are now."""
         lines = self._lines_by_order()
-        return tally(lines, self._items(), self._charges(), time.time())
+        charged = self._charged()
+        counted = None if charged is None else Counter({order_id: len(ids) for order_id, ids in charged.items()})
+        return tally(lines, self._items(), counted, time.time())
 
     def _lines_by_order(self) -> Mapping[str, Sequence[Line]]:
         with self._lock:
@@ -65,21 +71,29 @@ class Reader:
         items = (from_item(each) for page in pages for each in page["Items"])
         return {str(each["order_id"]): each for each in items}
 
-    def _charges(self) -> Counter[str] | None:
-        """How often each of our orders was charged; None if Stripe does not answer."""
+    def _charged(self) -> Mapping[str, Sequence[str]] | None:
+        """The PaymentIntent of each charge of our orders that succeeded; None if Stripe does not answer."""
         try:
             listed = self.stack.stripe.v1.charges.list({"created": {"gte": int(self.since)}, "limit": 100})
             succeeded = [each for each in listed.auto_paging_iter() if each.status == "succeeded"]
         except stripe.StripeError:
             return None
-        ours = [each for each in map(metadata_of, succeeded) if each.get("shop") == self.stack.shop]
-        return Counter(each["order_id"] for each in ours if re.fullmatch(ORDER_ID_PATTERN, each.get("order_id", "")))
+        found: dict[str, list[str]] = {}
+        for each in succeeded:
+            given = metadata_of(each)
+            order_id = given.get("order_id", "")
+            if given.get("shop") == self.stack.shop and re.fullmatch(ORDER_ID_PATTERN, order_id):
+                found.setdefault(order_id, []).append(str(each.payment_intent))
+        return found
 
     def order(self, order_id: str, pressed: Sequence[tuple[float, str]] = ()) -> OrderSeen:
         """One order, with the buttons that were pressed for it, and when."""
         lines = [(each.at, each.fields) for each in self._lines_by_order().get(order_id, ())]
-        told = story(replace(gather(self.stack, order_id), lines=lines))
-        return OrderSeen(told, timeline(told, hidden_seconds=self._hidden_seconds(), pressed=pressed))
+        charged = self._charged()
+        ids = (charged or {}).get(order_id, ())
+        facts = gather(self.stack, order_id, intent_ids=ids, lines=lines)
+        shown = timeline(events(facts), facts.now, hidden_seconds=self._hidden_seconds(), pressed=pressed)
+        return OrderSeen(list(states(facts)), find(facts), shown, None if charged is None else len(ids))
 
     def _hidden_seconds(self) -> int:
         """The visibility timeout of the payments queue."""

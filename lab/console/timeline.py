@@ -1,8 +1,8 @@
-"""One order's timeline: its story ─► moments, each in a lane, and the leases of the row. Pure.
+"""One order's timeline: what happened ─► moments, each in a lane, and the leases of the row. Pure.
 
     customer | order service | queue | worker A, B, … | refund worker | webhook, reconcile | Stripe
 
-The story is what `ops explain` prints, log lines included. A line has milliseconds, and stands for the event that it
+It is what `ops explain` prints, log lines included. A line has milliseconds, and stands for the event that it
 tells. Stripe's objects have whole seconds: what Stripe did is put before the first line that knows of it.
 """
 
@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Any
 
 from lab.console.lines import CLAIMED, ENDS, FINALIZED, TIMED_OUT, WAITS, Line
-from ops.explain import CREATE, Event, Story
+from ops.explain import CREATE, Event
 
 CUSTOMER, ORDERS, QUEUE, STRIPE = "customer", "order service", "queue", "Stripe"
 REFUNDS, REPAIRS = "refund worker", "webhook, reconcile"
@@ -110,22 +110,24 @@ class Timeline:
         return {lease.lane for lease in self.leases if lease.begins <= at <= lease.ends}
 
 
-def timeline(story: Story, *, hidden_seconds: int = 0, pressed: Sequence[tuple[float, str]] = ()) -> Timeline:
-    """The story in lanes.
+def timeline(
+    events: Sequence[Event], now: float, *, hidden_seconds: int = 0, pressed: Sequence[tuple[float, str]] = ()
+) -> Timeline:
+    """What happened, in lanes.
 
     Args:
         hidden_seconds: the payments queue's visibility timeout.
         pressed: the console's buttons, and when.
     """
-    lines = [line for event in story.events if (line := _line_of(event))]
+    lines = [line for event in events if (line := _line_of(event))]
     workers = _worker_lanes(lines)
-    leases = list(_leases(lines, workers, story.now))
+    leases = list(_leases(lines, workers, now))
     moments = [
         *(Moment(at, CUSTOMER, f"you: {label}") for at, label in pressed),
-        *(_moment(event, lines, workers) for event in story.events if not _is_told(event, lines)),
+        *(_moment(event, lines, workers) for event in events if not _is_told(event, lines)),
         *_deliveries(lines),
         *(Moment(each.ends, each.lane, "lease expired", Kind.WAITS) for each in leases if each.is_expired),
-        *_expected(lines, hidden_seconds, story.now),
+        *_expected(lines, hidden_seconds, now),
     ]
     used = {each.lane for each in moments}
     others = [lane for lane in (REFUNDS, REPAIRS) if lane in used]
@@ -134,7 +136,7 @@ def timeline(story: Story, *, hidden_seconds: int = 0, pressed: Sequence[tuple[f
 
 
 def _line_of(event: Event) -> Line | None:
-    return Line(event.at, event.details) if "service" in event.details else None
+    return Line(event.at, event.line) if "service" in event.line else None
 
 
 def _worker_lanes(lines: Sequence[Line]) -> dict[str, str]:
@@ -159,9 +161,9 @@ def _moment(event: Event, lines: Sequence[Line], workers: Mapping[str, str]) -> 
             lane = QUEUE
         elif "the row becomes" in line.message:  # A webhook or reconcile has finalized it.
             kind = Kind.GRANTED
-        return Moment(event.at, lane, what, kind, event.details)
+        return Moment(event.at, lane, what, kind, event.line)
     lane = _LANES.get(event.where, next(iter(workers.values()), WORKERS[0]))
-    return Moment(_time_of(event, lines), lane, what, kind, event.details)
+    return Moment(_time_of(event, lines), lane, what, kind, {"what": event.what})
 
 
 def _time_of(event: Event, lines: Sequence[Line]) -> float:

@@ -57,7 +57,7 @@ class Pages:
             # Before the charges: if no message is left, their number is final.
             queued = self.breaks.still_queued(order_id) if self.breaks else set[str]()
             seen = self.reader.order(order_id, self.breaks.history(order_id) if self.breaks else ())
-            return {"order_id": order_id, "seen": seen, "story": seen.story, "queued": queued, "ours": OURS}
+            return {"order_id": order_id, "seen": seen, "queued": queued, "ours": OURS}
 
         return self._shown(request, "order.html", read)
 

@@ -5,7 +5,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -28,8 +27,9 @@ from lab.console.web import create_app
 from onecharge.orders.republication import DAY_SECONDS
 from ops.errors import Problem
 from ops.explain import Event as StoryEvent
-from ops.explain import story
+from ops.explain import events, states
 from ops.facts import Facts
+from ops.findings import find
 from stripe_standin.faults import Fault
 from stripe_standin.server import running_standin
 from tests.support.operated_stack import FREE, OperatedStack
@@ -213,7 +213,7 @@ _SCHEDULES: dict[str, tuple[list[Event | StoryEvent], int, str]] = {
 
 @pytest.mark.parametrize(("events", "now", "expected"), _SCHEDULES.values(), ids=_SCHEDULES)
 def test_the_timeline(events: list[Event | StoryEvent], now: int, expected: str) -> None:
-    """Each moment has its lane, says what the log or the story says, and is shown as what it is."""
+    """Each moment has its lane, says what the log or Stripe says, and is shown as what it is."""
     made = shown(*BEGUN, *events, now=now)
     found = []
     for index, each in enumerate(made.moments):
@@ -224,14 +224,14 @@ def test_the_timeline(events: list[Event | StoryEvent], now: int, expected: str)
     assert [bool(made.leased(index)) for index in (0, 5)] == [False, True]
 
 
-def shown(*events: Event | StoryEvent, now: int = 90) -> Timeline:
-    lines = lines_of(*(each for each in events if not isinstance(each, StoryEvent)))
-    told = story(Facts(order_id=ORDER_ID, now=T0 + now, lines=[(each.at, each.fields) for each in lines]))
-    others = [each for each in events if isinstance(each, StoryEvent)]
-    return timeline(replace(told, events=[*told.events, *others]), hidden_seconds=72)
+def shown(*given: Event | StoryEvent, now: int = 90) -> Timeline:
+    lines = lines_of(*(each for each in given if not isinstance(each, StoryEvent)))
+    facts = Facts(order_id=ORDER_ID, now=T0 + now, lines=[(each.at, each.fields) for each in lines])
+    others = [each for each in given if isinstance(each, StoryEvent)]
+    return timeline([*events(facts), *others], T0 + now, hidden_seconds=72)
 
 
-def test_what_has_no_line_is_shown_by_the_story() -> None:
+def test_what_has_no_line_is_shown_by_what_stripe_has() -> None:
     """What Stripe created without one, as by hand. Many workers share their last lane."""
     made = StoryEvent(T0 + 1, "stripe", "pi_1 was created", "create")
     for lines, told in (([create(1.1)], "create: status 2xx"), ([create(9)], made.what), ([], made.what)):
@@ -278,7 +278,7 @@ def test_charges_are_stripes_and_unknown_while_it_does_not_answer(operated: Oper
     for charges in (1, None):
         [row] = reader.look().rows
         assert (row.status, row.charges, row.is_lost) == ("PAID", charges, False)
-        assert reader.order(ORDER_ID).story.charges == charges
+        assert reader.order(ORDER_ID).charges == charges
         operated.standin.add_fault(Fault.UNAVAILABLE_503, times=None, method="GET", path="/v1/*")
 
 
@@ -296,17 +296,14 @@ class Console:
     def __init__(self, charges: int | None = 1, *, has_buttons: bool = True) -> None:
         lines = lines_of(line(0, f"said {MARKUP} {SECRET}", service="orders_api", sku=MARKUP, key=SECRET))
         item = {"status": MARKUP, "amount_minor": 2500, "currency": "EUR", "placed_at": "2026-11-23"}
-        told = replace(
-            story(
-                Facts(order_id=ORDER_ID, now=T0, order_error=MARKUP, lines=[(each.at, each.fields) for each in lines])
-            ),
-            charges=charges,
-        )
+        given = [(each.at, each.fields) for each in lines]
+        facts = Facts(order_id=ORDER_ID, now=T0, order_error=MARKUP, lines=given)
+        shown = timeline(events(facts), T0, pressed=[(T0, MARKUP)])
         counted = None if charges is None else Counter({ORDER_ID: charges})
         self.reader, self.breaks = Mock(), Mock(down_seconds=0)
         self.reader.stack.name = "shop"
         self.reader.look.return_value = tally({ORDER_ID: lines}, {ORDER_ID: item}, counted, T0)
-        self.reader.order.return_value = OrderSeen(told, timeline(told, pressed=[(T0, MARKUP)]))
+        self.reader.order.return_value = OrderSeen(list(states(facts)), find(facts), shown, charges)
         self.breaks.press.return_value = f"done: {MARKUP}", ORDER_ID
         self.was()
         app = create_app(self.reader, breaks=self.breaks if has_buttons else None)

@@ -74,7 +74,7 @@ TAMPERED: list[tuple[Callable[[OperatedStack, str], Any], str]] = [
     (lambda shop, id_: shop.set_order(id_, status="PAYMENT_DECLINED"), "the order does not have it yet"),
     (lambda shop, id_: shop.set_order(id_, status="CANCELED"), "the order is CANCELED, and was charged"),
     (lambda shop, id_: shop.intent(id_, confirm="pm_card_visa"), "names another PaymentIntent"),
-    (lambda shop, id_: shop.delete("PaymentsTable", order_id=id_), "there is no row: it is written again"),
+    (lambda shop, id_: shop.delete("PaymentsTable", order_id=id_), ""),
     (lambda shop, id_: shop.delete("OrdersTable", order_id=id_), "there is a payment, and no order"),
     (lambda shop, id_: shop.standin.open_dispute(intent_of(shop, id_)), "the charge is disputed"),
     (lambda shop, id_: shop.refund(id_, 500), "its refunds or its dispute changed"),

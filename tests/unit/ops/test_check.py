@@ -54,7 +54,7 @@ def test_a_deployment_is_well_if_an_order_is_paid_and_refunded(
     wrong: str,
 ) -> None:
     """In full, at Stripe too, whose endpoint is there and enabled."""
-    http.add_passthru(operated.stack.parameter("StripeApiBase"))
+    http.add_passthru(operated.stack.value("StripeApiBase"))
     http.assert_all_requests_are_fired = False
     monkeypatch.setenv("API_URL", API)
     monkeypatch.setattr(check, "access_token", lambda _, scope: f"token of {scope}")
@@ -96,7 +96,7 @@ def test_a_token_of_the_stacks_own_user_pool(http: responses.RequestsMock, monke
     for name in ("TOKEN_ENDPOINT", "CLIENT_ID"):
         monkeypatch.delenv(name, raising=False)
     outputs = {"MachinesClientId": "machines", "UserPoolId": "us-east-1_1", "SignInUrl": "https://shop/oauth2"}
-    stack = Mock(output=outputs.__getitem__)
+    stack = Mock(value=outputs.__getitem__)
     described = stack.client.return_value.describe_user_pool_client
     described.return_value = {"UserPoolClient": {"ClientSecret": "s"}}
     http.post("https://shop/oauth2/token", json={"access_token": "a.b.c"})

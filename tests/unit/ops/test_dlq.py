@@ -136,7 +136,7 @@ def requested(operated: OperatedStack, **changes: Any) -> RefundRequestedEvent:
         ({"amount_minor": 501}, "left: OrderRefunds has no such refund"),
         ({"currency": "USD"}, "left: OrderRefunds has no such refund"),
         ({"refund_id": "rfd_" + "c" * 32}, "left: OrderRefunds has no such refund"),
-        ({"amount_minor": "many"}, "left: its item in OrderRefunds cannot be read"),
+        ({"amount_minor": "many"}, "left: OrderRefunds has no such refund, or none that can be read"),
     ],
     ids=str,
 )
