@@ -350,7 +350,9 @@ _REFUNDS: Mapping[str, Mutate] = {
     "another key each time": _with_new_keys("refunds", "create"),
     "the list is not compared with the charge": _deciding_refund(amount_refunded_minor=0),
     "its own is not looked up": _replacing(own, lambda refund_id, listed: None),
-    "sent without a word in the row": _replacing(_write_sent, lambda *_: None),
+    "sent without a word in the row": _replacing(
+        _write_sent, lambda row, id_, sent, tools: _write_sent(row, id_, sent, tools) if sent.code else None
+    ),
     "the word in the row ignores its revision": _without("revision = :read"),
     "a refusal is told while a request is open": _replacing(
         decide_refund, lambda *of, sent, **given: decide_refund(*of, sent=sent._replace(at=0), **given)

@@ -114,6 +114,7 @@ class RefundWorld(BothServicesWorld):
         super().prepare()
         self.amounts: dict[str, int | None] = {}  # What was requested under each idempotency key.
         self.refused: set[str] = set()  # The refunds of which was told that Stripe has refused them.
+        self.by_hand: dict[int, int] = {}  # By the row's revision: what its total has of others' refunds, at least.
         self.is_put_back = False
         self.seen: tuple[int, ...] = ()
         self.stripe.behavior.stores_refused_refunds = self.choices.happens(0.5)
@@ -173,6 +174,9 @@ class RefundWorld(BothServicesWorld):
 
     def wrote(self, table: str, old: Item | None, new: Item | None) -> None:
         super().wrote(table, old, new)
+        if table == PAYMENTS and new:
+            ours = sum(each.amount for each in self.stripe.refunds if each.metadata.get("refund_id"))
+            self.by_hand[_number(new, "revision")] = max(0, _number(new, "amount_refunded_minor") - ours)
         if table == ORDER_REFUNDS and old is None:
             disputed = self._order.get("dispute_status", {}).get("S")
             if disputed and not is_refundable_despite(disputed):
@@ -342,9 +346,10 @@ class RefundWorld(BothServicesWorld):
         told = [each for each in made if each.metadata.get("refund_id") not in {None, *self.pending}]
         accepted = sum(self.pending.values()) + sum(each.amount for each in told)
         refunds = [*map(StoredRefund.from_item, self.refunds.values())]
-        left = max(0, left_minor(StoredOrder.from_item(self._order), refunds))
-        if left + accepted > AMOUNT_MINOR and not self.is_put_back:
-            raise Violation(f"{left} is left, which was accepted before", self.timeline)
+        left = left_minor(StoredOrder.from_item(self._order), refunds)
+        by_hand = self.by_hand.get(_number(self._order, "payment_revision"), 0)
+        if left + accepted + by_hand > AMOUNT_MINOR and not self.is_put_back:
+            raise Violation(f"{left} is left, which was accepted before, or refunded by hand", self.timeline)
         if left > max(0, AMOUNT_MINOR - self._owed()) and self._is_quiet():
             raise Violation(f"{left} is left for the order, and less at Stripe", self.timeline)
 

@@ -340,7 +340,11 @@ def test_a_refund_by_hand_is_not_told(shop: Shop, refund_id: str | None) -> None
 
 
 def test_an_event_is_a_hint(after: Shop) -> None:
-    """What Stripe shows now is told, with the row's total; later, if Stripe cannot be asked."""
+    """What Stripe shows now is told, with the row's total; later, if Stripe cannot be asked, or too late for it."""
+    after.stripe.next("retrieve", afterwards(lambda: after.passes(20)))
+    with pytest.raises(OUTAGES):
+        happens(after)
+    assert after.stripe.sent("refund") == []
     bank_returns(after)
     for fault in ("429", "drop before"):
         after.io.faults["stripe_refund"] = fault

@@ -111,7 +111,8 @@ def amounts(shown: dict[str, Any]) -> int:
 
 def test_a_part_of_a_paid_order_is_refunded(client: Client) -> None:
     """202 with the refund; from then on the order shows it. It names the attempt that paid, which may be an earlier
-    one, keeps for the staff who wanted it and why, and does not expire while it waits."""
+    one, keeps for the staff who wanted it and why, and does not expire while it waits. A retry gets the same response,
+    whatever the refund's status is by now."""
     order_id = client.placed("PAID", attempt=2, paid_attempt=1)
     answer = refund(client, order_id, 1000, reason="a cup was broken")
     assert (answer.status, answer.headers["Location"]) == (202, f"/orders/{order_id}")
@@ -123,6 +124,8 @@ def test_a_part_of_a_paid_order_is_refunded(client: Client) -> None:
     assert (item["refund_id"]["S"], item["attempt"]["N"]) == (answer.body["refund_id"], "1")
     assert (item["requested_by"]["S"], item["reason"]["S"]) == ("cus_1", "a cup was broken")
     assert "expires_at" not in item
+    client.dynamodb.put_item(TableName="refunds", Item={**item, "status": {"S": "FAILED"}})
+    assert refund(client, order_id, 1000, reason="a cup was broken").body == answer.body
 
 
 ACCEPTED, TOO_MUCH = (202, ""), (409, "more-than-is-left")
