@@ -5,7 +5,7 @@ from enum import IntEnum
 import stripe
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
-from onecharge.payments.stripe_responses import classify
+from onecharge.payments.stripe_errors import classify
 from onecharge.runtime.checkpoints import ConcurrentRun
 
 NO_SUCH_ORDER = "this stack has no such order: check the id, --stack, AWS_PROFILE and AWS_REGION"

@@ -186,7 +186,7 @@ def _order(facts: Facts) -> Iterator[Finding]:
         return
     event_type = PAYMENT_EVENT_TYPES.get(row.state)
     is_canceled = order.status is OrderStatus.CANCELED or row.state is PaymentState.CANCELED
-    if order.money_differs_from(row.request) and not is_canceled:
+    if order.money != row.request.money and not is_canceled:
         money = as_money(row.request.amount_minor, row.request.currency)
         says = f"the order was lost or put back, and priced again: its payment is {money}, {row.state}"
         paid = _return_money(own.intent) if own else "explain it again once Stripe shows its payment"

@@ -20,7 +20,7 @@ from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.charge_rows import OTHER_PARAMETERS, Payment, PaymentStore, WriteRefused
-from onecharge.payments.charge_rules import CREATE_SECONDS, Finalize, final_changes, is_held, reason_of_cancellation
+from onecharge.payments.charge_rules import CREATE_SECONDS, Outcome, final_changes, is_held, reason_of_cancellation
 from onecharge.payments.payment_intents import PaymentIntents, metadata_of, read_intent
 from onecharge.payments.stripe_responses import ResponseKind, StripeIntent
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
@@ -146,7 +146,7 @@ def changes_of(intent: StripeIntent, order: StoredOrder | None, now: int) -> dic
         return {"payment_intent_id": intent.payment_intent_id}
     ends = {"succeeded": PaymentState.SUCCEEDED, "canceled": PaymentState.CANCELED}
     state = PaymentState.DECLINED if intent.is_open else ends[intent.status]
-    return final_changes(Finalize(state, intent, reason_of_cancellation(intent)), now)
+    return final_changes(Outcome(state, intent, reason_of_cancellation(intent)), now)
 
 
 def _is_canceling(row: Payment, order: StoredOrder | None) -> bool:
@@ -164,8 +164,8 @@ def changes_without(row: Payment, order: StoredOrder | None, now: int, *, has_lo
     if order is None or order.status is OrderStatus.PAID:
         raise Blocked(f"Stripe has nothing of it, and the order is {order.status if order else 'not in Orders'}")
     if end := ENDS.get(order.status):
-        return final_changes(Finalize(end), now)
-    if order.money_differs_from(row.request) and order.status is not OrderStatus.CANCELING:
+        return final_changes(Outcome(end), now)
+    if order.money != row.request.money and order.status is not OrderStatus.CANCELING:
         raise Blocked("the order's amount or currency is not the payment's: cancel the order through the API")
     if now < (over_at := row.request.placed_at + CREATE_SECONDS + FUTURE_MAX_SECONDS):
         # If the row is lost after it was released, a worker whose clock is behind would create under the first keys.
@@ -316,7 +316,7 @@ class Release:
         what = f"cancel {_ids(cancel)}, and " if cancel else ""
         what += f"store {intent.payment_intent_id}, which is {intent.status}"
         what += ": the worker cancels it" if intent.is_open and _is_canceling(row, order) else ""
-        return self._write(row, changes_of(self.stripe.with_dispute(intent), order, now), now, what)
+        return self._write(row, changes_of(self.stripe.with_dispute_that_counts(intent), order, now), now, what)
 
     def forget(self, row: Payment) -> str:
         """Let the row forget a PaymentIntent that a wrong Stripe key has made. Raises Blocked."""

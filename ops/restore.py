@@ -133,7 +133,7 @@ class Mending:
     def row(self, order_id: str, intents: Sequence[StripeIntent]) -> Iterator[Found]:
         """Write what `sync` would. A row without an id is its worker's, or held: `release` looks at Stripe for it."""
         row, tools = self.tools.payments.read(order_id), self.tools
-        for intent in map(tools.stripe.with_dispute, intents):
+        for intent in map(tools.stripe.with_dispute_that_counts, intents):
             seconds = tools.requires_action_seconds
             differs = find_difference(row, intent, shop=tools.shop, now=tools.now(), requires_action_seconds=seconds)
             if differs is None or differs.expires:  # reconcile cancels 3-D Secure that has expired.

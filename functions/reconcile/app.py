@@ -25,7 +25,6 @@ def handler(parts: ReconcileParts, event: dict[str, Any], context: Context) -> N
     """Reconcile from where the last run stopped; what the schedule says does not matter."""
     ReconcileRun(
         make_tools=parts.tools,
-        apply=parts.apply,
         state=parts.checkpoints(ReconcileCheckpoint),
         received=parts.checkpoints(Received),
         seconds_left=lambda: context.get_remaining_time_in_millis() / 1000,

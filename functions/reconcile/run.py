@@ -15,6 +15,7 @@ from functools import partial
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.states import PaymentState
+from onecharge.payments.apply import apply
 from onecharge.payments.charge_rows import WriteRefused
 from onecharge.payments.charge_rules import is_held
 from onecharge.payments.stripe_events import (
@@ -75,9 +76,7 @@ class ReconcileRun:
     """One run, and how far it has come."""
 
     make_tools: Callable[[], Tools]
-    """Makes tools for one row, with a deadline from now. Raises SecretUnavailable."""
-    apply: Callable[[StripeEvent], None]
-    """Makes our rows say what Stripe says after an event. Raises OUTAGES."""
+    """Makes tools for one row or event, with a deadline from now. Raises SecretUnavailable."""
     state: CheckpointStore[ReconcileCheckpoint]
     received: CheckpointStore[Received]
     seconds_left: Callable[[], float]
@@ -155,7 +154,7 @@ class ReconcileRun:
 
     def _apply(self, event: StripeEvent) -> bool:
         try:
-            self.apply(event)
+            apply(event, self.make_tools())
         except Exception as error:  # An event that fails does not block the others.
             about = {"event_id": event.event_id, "order_id": event.order_id}
             message = "event not applied: the next run tries again"

@@ -1,6 +1,6 @@
 """stripe_webhook: reconciles payments when Stripe sends an event. This file only puts the parts together.
 
-POST /stripe/events ─► http_route.py: verify ─► payments/stripe_events.py: parse ─► payments/sync.py: sync
+POST /stripe/events ─► http_route.py: verify ─► payments/stripe_events.py: parse ─► payments/apply.py: sync
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ class StripeWebhookParts(SyncParts):
     def route(self) -> WebhookRoute:
         return WebhookRoute(
             secret=Secret(self.secretsmanager, self.environment["STRIPE_WEBHOOK_SECRET_ARN"]),
-            apply=self.apply,
+            make_tools=self.tools,
             is_live=lambda: self.stripe.is_live(),
             newest=NewestReceived(self.checkpoints(Received)),
             logger=self.logger,

@@ -18,9 +18,11 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.event_handler import Response, content_types
 from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
-from onecharge.payments.stripe_events import NewestReceived, StripeEvent, is_signing_secret, parse_event
+from onecharge.payments.apply import apply
+from onecharge.payments.stripe_events import NewestReceived, is_signing_secret, parse_event
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync import OUTAGES, cause_of
+from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.http_api import HttpApi, JsonResponse, Problem, try_again
 from onecharge.runtime.metrics import Alarm
@@ -41,8 +43,8 @@ class WebhookRoute:
 
     secret: Secret
     """The endpoint's signing secret, `whsec_…`."""
-    apply: Callable[[StripeEvent], None]
-    """SyncParts.apply: payments/sync.py, then refund.py for a refund. Raises sync.OUTAGES."""
+    make_tools: Callable[[], Tools]
+    """Makes the tools for one event, with a deadline from now. Raises SecretUnavailable."""
     is_live: Callable[[], bool]
     """Whether our API key is one of live mode. Raises SecretUnavailable."""
     newest: NewestReceived
@@ -115,7 +117,7 @@ class WebhookRoute:
             self.count("EventOfOtherMode")
             raise Deferred("event of the other mode: live, or of a sandbox", alarm=Cause.STRIPE_ACCOUNT)
         self.newest.saw(parsed)
-        self.apply(parsed)
+        apply(parsed, self.make_tools())
         self.count("EventProcessed")
         about = {"event_id": parsed.event_id, "event_type": parsed.type, "order_id": parsed.order_id}
         self.logger.info("event processed", extra={**about, "payment_intent_id": parsed.payment_intent_id})

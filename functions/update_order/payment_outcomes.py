@@ -36,7 +36,7 @@ def update_order(
     """
     outcome, transition = event.data, OUTCOMES[event.type]
     unmoved = _move(orders, outcome, transition)
-    has_other_money = unmoved is not None and unmoved.money_differs_from(outcome)
+    has_other_money = unmoved is not None and unmoved.money != outcome.money
     if has_other_money and outcome.is_returned:
         transition = _CANCELED
         unmoved = _move(orders, outcome, transition)
@@ -55,17 +55,6 @@ def update_order(
         about = {"cause": Cause.MONEY_DIFFERS, "payment_intent_id": outcome.payment_intent_id}
         logger.error(why, extra={**about, **money, **event.log_fields})
     return Done()
-
-
-def _alarm_of(order: StoredOrder, event: PaymentOutcomeEvent) -> str | None:
-    """Why a person has to see an outcome that did not move the order; each delivery raises the alarm."""
-    if event.type is EventType.PAYMENT_CANCELED or event.data.is_returned:
-        return None
-    if order.money_differs_from(event.data):
-        return "the payment has another amount or currency than the order: cancel the order, or refund it at Stripe"
-    if order.status is OrderStatus.CANCELED and event.type is EventType.PAYMENT_SUCCEEDED:
-        return "a canceled order was charged: refund it at Stripe, and find the cause"
-    return None
 
 
 def _move(orders: OrderStore, outcome: PaymentOutcome, transition: Transition) -> StoredOrder | None:
@@ -117,6 +106,9 @@ def _bound(changes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
     return expressions, {expressions[path]: value for path, value in given}
 
 
+# ---------------------------------------------------------------- an order whose status stays
+
+
 def _write_facts(orders: OrderStore, outcome: PaymentOutcome) -> bool:
     """Write refunds and dispute of an order whose status stays; False if it has seen this revision of the row."""
     changes, values = _bound(_facts(outcome))
@@ -133,3 +125,14 @@ def _write_facts(orders: OrderStore, outcome: PaymentOutcome) -> bool:
     except orders.client.exceptions.ConditionalCheckFailedException:
         return False
     return True
+
+
+def _alarm_of(order: StoredOrder, event: PaymentOutcomeEvent) -> str | None:
+    """Why a person has to see an outcome that did not move the order; each delivery raises the alarm."""
+    if event.type is EventType.PAYMENT_CANCELED or event.data.is_returned:
+        return None
+    if order.money != event.data.money:
+        return "the payment has another amount or currency than the order: cancel the order, or refund it at Stripe"
+    if order.status is OrderStatus.CANCELED and event.type is EventType.PAYMENT_SUCCEEDED:
+        return "a canceled order was charged: refund it at Stripe, and find the cause"
+    return None

@@ -16,14 +16,14 @@ from onecharge.orders.refund_store import OrderRefundStore, _is_still, left_mino
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge import confirm, create
 from onecharge.payments.charge_rows import Payment, WriteRefused, next_revision
-from onecharge.payments.charge_rules import Finalize, Step, decide, final_changes, is_held, may_create
-from onecharge.payments.payment_intents import Response
-from onecharge.payments.refund import _write_sent
+from onecharge.payments.charge_rules import Outcome, Step, decide, final_changes, is_held, may_create
+from onecharge.payments.refund import _write_sent, tell_later_word
 from onecharge.payments.refund_rules import Sent, own, refused
 from onecharge.payments.refund_rules import decide as decide_refund
+from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_events import parse_event
-from onecharge.payments.stripe_responses import Failure, ResponseKind, StripeIntent, classify
-from onecharge.payments.sync import sync, sync_row
+from onecharge.payments.stripe_responses import Failure, Response, ResponseKind, StripeIntent
+from onecharge.payments.sync import sync_row
 from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.tools import Tools
 from onecharge.runtime.consumer import BackOff, Disposition, Done, RetryAfter
@@ -143,11 +143,11 @@ def _taking_cards(_: Any, create: Callable[..., Response], *given: Any) -> Respo
     return replace(response, intent=response.intent and replace(response.intent, takes_cards=True))
 
 
-def _confirms_before_it_is_stored(row: Payment, tools: Tools) -> StripeIntent | Finalize:
+def _confirms_before_it_is_stored(row: Payment, tools: Tools) -> StripeIntent | Outcome:
     created = create(row, tools)
     return (
         created
-        if isinstance(created, Finalize)
+        if isinstance(created, Outcome)
         else confirm(replace(row, payment_intent_id=created.payment_intent_id), tools)
     )
 
@@ -161,8 +161,8 @@ def _canceled_without_stripe(stripe: Any, _: Callable[..., Response], intent_id:
 
 
 def _finalizes_first(row: Payment, tools: Tools) -> StripeIntent:
-    intent = tools.retrieve(str(row.payment_intent_id))
-    changes = final_changes(Finalize(PAID, intent), tools.now())
+    intent = tools.fetch_intent(str(row.payment_intent_id))
+    changes = final_changes(Outcome(PAID, intent), tools.now())
     tools.payments.finalize(row, changes, now=tools.now())
     return confirm(row, tools)
 
@@ -248,7 +248,7 @@ _CHARGES: Mapping[str, Mutate] = {
     "a PaymentIntent that takes no cards is confirmed": _whose("stripe", "create", _taking_cards),
     "a new key for each confirm": _with_new_keys("payment_intents", "confirm"),
     "declined after a person canceled": _deciding(
-        lambda intent, step: Finalize(DECLINED, intent, "canceled") if intent.status == "canceled" else step
+        lambda intent, step: Outcome(DECLINED, intent, "canceled") if intent.status == "canceled" else step
     ),
     "a request to cancel is overlooked": _replacing(
         decide, lambda row, *given, **named: decide(replace(row, cancel_requested_at=None), *given, **named)
@@ -374,7 +374,7 @@ _REFUNDS: Mapping[str, Mutate] = {
     "two writes instead of one transaction": _one_after_the_other,
     "the order may have changed": _replacing(_is_still, _is_any),
     "a dispute is overlooked": _replacing(is_refundable_despite, lambda status: True),
-    "Stripe's later word is not told": lambda world: setattr(world.service, "apply", sync),
+    "Stripe's later word is not told": _replacing(tell_later_word, lambda *_: None),
     "nothing is published again": _setting("republish", lambda: None),
     "nobody is alarmed": lambda world: setattr(world.service, "logger", SILENT),
     "refunds and disputes are ignored": _differing(lambda row, _: row and row.state is PAID),

@@ -21,7 +21,8 @@ from onecharge.contract.refund_events import RefundRequestedEvent, RefundState, 
 from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.refund_store import left_minor
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.stripe_responses import Deferred, Dispute
+from onecharge.payments.disputes import Dispute
+from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import RowMissing
 from onecharge.runtime.consumer import BackOff, Disposition, Done
 from onecharge.runtime.dynamodb import to_item
@@ -303,7 +304,7 @@ class RefundWorld(BothServicesWorld):
         command = self.service.release(self.order_store, self.service.stripe.client)
         mending = Mending(command, tools)
         found = [
-            *mending.row(ORDER_ID, [tools.retrieve(PAYMENT_INTENT)]),
+            *mending.row(ORDER_ID, [tools.fetch_intent(PAYMENT_INTENT)]),
             *mending.orders(),
         ]
         self.service.read_events_again(T0 - DAY)

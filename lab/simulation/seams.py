@@ -263,7 +263,7 @@ class SeamWorld(BothServicesWorld):
     def is_priced_anew(self) -> bool:
         """Whether the order that was lost and placed again has other money than its payment: a person decides."""
         order, row = self._order, self.service.store.read(ORDER_ID)
-        return order is not None and row is not None and order.money_differs_from(row.request)
+        return order is not None and row is not None and order.money != row.request.money
 
     def check_the_end(self) -> None:
         """The order is what Stripe says, and waits for nothing."""
@@ -284,7 +284,7 @@ class SeamWorld(BothServicesWorld):
         if row is not None and row.state is PaymentState.PENDING and PAYMENTS not in self.disturbed_tables:
             raise Violation("the payment's row is left PENDING", self.timeline)
         refunded = self.stripe.refunded(paid[0].id) if paid else 0
-        is_of_it = row is not None and not order.money_differs_from(row.request)
+        is_of_it = row is not None and order.money == row.request.money
         if order.status is OrderStatus.PAID and is_of_it and order.stripe_refunded_minor != refunded:
             told = f"{refunded} is refunded, and the order says {order.stripe_refunded_minor}"
             raise Violation(told, self.timeline)

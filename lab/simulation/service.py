@@ -12,11 +12,12 @@ from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEv
 from onecharge.contract.refund_events import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.orders.schema import StoredOrder
+from onecharge.payments.apply import apply
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.deliveries import handle
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.refund import refund
-from onecharge.payments.stripe_events import NewestReceived, Received, ReconcileCheckpoint, StripeEvent, parse_event
+from onecharge.payments.stripe_events import NewestReceived, Received, ReconcileCheckpoint, parse_event
 from onecharge.payments.sync import OUTAGES
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools
@@ -29,7 +30,7 @@ from stripe_standin.payment_intents import PaymentIntent
 from tests.shop.builders import BOUNDS, PAYMENTS, PAYMENTS_STATE, SHOP, TABLES
 from tests.shop.dynamodb import MemoryDynamoDB
 from tests.shop.sdk import SdkObject
-from tests.shop.tools import CountsTo, apply, tools_of
+from tests.shop.tools import CountsTo, tools_of
 from tests.support.silent import SILENT
 
 RECONCILE_BOUNDS = TimeBounds(240)
@@ -94,7 +95,6 @@ class SimulatedPayments:
         self.replaced: dict[Callable[..., Any], Callable[..., Any]] = {}
         """The functions that a mutant replaces, wherever they are called, each with its replacement."""
         self.acknowledge: Callable[[Disposition], Disposition] = lambda disposition: disposition
-        self.apply: Callable[[StripeEvent, Tools], Any] = apply
 
     def handle(self, event: OrderPlacedEvent | CancelRequestedEvent) -> Disposition:
         """A delivery: of the order, or of the order service's request to cancel it."""
@@ -109,7 +109,7 @@ class SimulatedPayments:
         try:
             if parsed := parse_event(SdkObject(event)):
                 NewestReceived(CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received)).saw(parsed)
-                self.apply(parsed, self.tools(WEBHOOK_BOUNDS, report))
+                apply(parsed, self.tools(WEBHOOK_BOUNDS, report))
         except OUTAGES:
             report("WebhookDeferred")
             return False
@@ -119,7 +119,6 @@ class SimulatedPayments:
         """One scheduled run of the reconciler."""
         ReconcileRun(
             make_tools=lambda: self.tools(TimeBounds(STEP_SECONDS), report),
-            apply=lambda event: self.apply(event, self.tools(WEBHOOK_BOUNDS, report)),
             state=CheckpointStore(self.dynamodb, PAYMENTS_STATE, ReconcileCheckpoint),
             received=CheckpointStore(self.dynamodb, PAYMENTS_STATE, Received),
             seconds_left=seconds_left,

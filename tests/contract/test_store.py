@@ -14,9 +14,9 @@ import pytest
 from onecharge.contract.states import PaymentState
 from onecharge.payments import charge_rows
 from onecharge.payments.charge_rows import TERMINAL, Payment, PaymentStore, WriteRefused
-from onecharge.payments.charge_rules import Finalize, final_changes
-from onecharge.payments.deliveries import has_ended
-from onecharge.payments.stripe_responses import Dispute
+from onecharge.payments.charge_rules import Outcome, final_changes
+from onecharge.payments.deliveries import is_duplicate
+from onecharge.payments.disputes import Dispute
 from onecharge.payments.sync_rules import recovered
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import SHARDS, from_item, shard_of, to_item
@@ -107,8 +107,8 @@ def test_every_claim_of_every_row(rows: Rows, state: PaymentState) -> None:
         is_next = state is DECLINED and attempt > ATTEMPT
         is_free = state is PENDING and attempt >= ATTEMPT and at == LATER
         assert (claimed is not None) == (is_next or is_free), (attempt, at)
-        assert has_ended(before, attempt) == (state in TERMINAL or (state is not PENDING and attempt <= ATTEMPT))
-        assert has_ended(before, None) == (state in TERMINAL)
+        assert is_duplicate(before, attempt) == (state in TERMINAL or (state is not PENDING and attempt <= ATTEMPT))
+        assert is_duplicate(before, None) == (state in TERMINAL)
         if not claimed:
             continue
         row = rows.read()
@@ -145,7 +145,7 @@ def test_only_its_lease_owner_writes_a_row(rows: Rows, change: str) -> None:
     }
     for state in {*PaymentState} - {PENDING}:
         writes[state] = lambda row, state=state: rows.store.finalize(
-            row, final_changes(Finalize(state, SHOWN, "why"), T0 + 9), now=T0 + 9
+            row, final_changes(Outcome(state, SHOWN, "why"), T0 + 9), now=T0 + 9
         )  # type: ignore[misc]
     for name, write in writes.items():
         read = rows.put(PENDING)
@@ -203,7 +203,7 @@ def test_a_row_is_written_on_the_revision_that_was_read(rows: Rows, revision: in
     """It needs no lease, and a worker that has one loses it. None removes an attribute; a lost row stays lost."""
     read = rows.put(PENDING, dispute_id="dp_1", dispute_status="won")
     rows.put(PENDING, dispute_id="dp_1", dispute_status="won", revision=revision)
-    changes = {**final_changes(Finalize(SUCCEEDED, intent()), T0 + 9), "dispute_id": None}
+    changes = {**final_changes(Outcome(SUCCEEDED, intent()), T0 + 9), "dispute_id": None}
     write = lambda: rows.store.write_if_unchanged(read, changes, now=T0)  # noqa: E731
     assert rows.refuses(write) is (revision != 5)
     if revision == 5:
@@ -230,7 +230,7 @@ def test_the_index_is_paged_oldest_first(rows: Rows) -> None:
     """Each unfinished row is read once, and a row that has ended not at all."""
     for number in range(30):
         rows.claim(1, order_id=f"ord_{number:032x}", at=T0 - number)
-    rows.store.finalize(rows.claim(), final_changes(Finalize(CANCELED), T0), now=T0)
+    rows.store.finalize(rows.claim(), final_changes(Outcome(CANCELED), T0), now=T0)
     for before, expected in ((T0, range(30)), (T0 - 20, range(20, 30))):
         found: list[int] = []
         for shard in map(str, range(SHARDS)):

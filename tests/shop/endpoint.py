@@ -49,7 +49,7 @@ class Endpoint(Shop):
         self.secret = SigningSecret(STRIPE_WEBHOOK_SECRET, STRIPE_WEBHOOK_SECRET)
         self.route = WebhookRoute(
             secret=self.secret,  # type: ignore[arg-type]  # As runtime.secrets.Secret.
-            apply=self.apply,
+            make_tools=self.tools,
             is_live=lambda: False,
             newest=NewestReceived(self.received),
             logger=self.log.logger,

@@ -19,6 +19,7 @@ from typing import Any
 from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPlacedEvent
 from onecharge.contract.refund_events import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
+from onecharge.payments.apply import apply
 from onecharge.payments.charge_rows import FrozenRequest, Payment, PaymentStore
 from onecharge.payments.deliveries import handle
 from onecharge.payments.payment_intents import PaymentIntents, description_of
@@ -48,7 +49,7 @@ from tests.shop.builders import (
 from tests.shop.dynamodb import Io, MemoryDynamoDB
 from tests.shop.scripted_stripe import ScriptedStripe, Step, killed, killed_after
 from tests.shop.sdk import client_of
-from tests.shop.tools import NO_RATE_LIMIT, REQUIRES_ACTION_SECONDS, CountsTo, apply, tools_of
+from tests.shop.tools import NO_RATE_LIMIT, REQUIRES_ACTION_SECONDS, CountsTo, tools_of
 from tests.support.harness import Log
 
 RUN_SECONDS = 240.0
@@ -202,7 +203,6 @@ class Shop:
         already = len(self.stripe.requests)
         ReconcileRun(
             make_tools=self.tools,
-            apply=self.apply,
             state=self.checkpoints,
             received=self.received,
             seconds_left=lambda: RUN_SECONDS - (len(self.stripe.requests) - already) * self.seconds_a_request,

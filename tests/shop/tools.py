@@ -8,9 +8,6 @@ from aws_lambda_powertools import Logger
 from onecharge.contract.events import Event
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
-from onecharge.payments.refund import tell_later_word
-from onecharge.payments.stripe_events import StripeEvent
-from onecharge.payments.sync import sync
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools
 from onecharge.runtime.metrics import Counts
@@ -47,13 +44,6 @@ class CountsTo(Counts):
 
     def gauge(self, name: str, seconds: float) -> None:
         self._gauge(name, seconds)
-
-
-def apply(event: StripeEvent, tools: Tools) -> None:
-    """As `SyncParts.apply`."""
-    order_id = sync(event, tools)
-    if order_id is not None and event.refund is not None:
-        tell_later_word(order_id, event, tools)
 
 
 def tools_of(

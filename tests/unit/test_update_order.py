@@ -9,8 +9,8 @@ import pytest
 
 from onecharge.contract.events import PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.schema import RETENTION_SECONDS, StoredOrder, new_order_item
-from onecharge.orders.store import NoSuchOrder, OrderStore
+from onecharge.orders.schema import StoredOrder, new_order_item
+from onecharge.orders.store import RETENTION_SECONDS, NoSuchOrder, OrderStore
 from onecharge.orders.transitions import OUTCOMES
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item

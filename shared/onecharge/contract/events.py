@@ -128,6 +128,10 @@ class PaymentOutcome(OrderFact):
     occurred_at: AwareDatetime
 
     @property
+    def money(self) -> tuple[int, str]:
+        return self.amount_minor, self.currency
+
+    @property
     def is_returned(self) -> bool:
         return is_returned(self.amount_minor, self.amount_refunded_minor or 0, self.dispute_status)
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from onecharge.contract.refund_events import RefundOutcome, RefundState
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refund_schema import StoredRefund
-from onecharge.orders.schema import RETENTION_SECONDS, StoredOrder
+from onecharge.orders.schema import StoredOrder
+from onecharge.orders.store import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import expression_values, set_expression, shard_of, to_item
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ The same item makes the same event each time, whether publish_events or republis
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Protocol, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
 
@@ -26,25 +26,7 @@ from onecharge.contract.events import (
 )
 from onecharge.contract.money import AmountMinor, Currency
 from onecharge.contract.states import OrderStatus
-from onecharge.runtime.dynamodb import from_item, set_expression, shard_of, to_item
-
-RETENTION_SECONDS = 530 * 24 * 3600
-"""How long an order or a refund is kept after its status became final. It outlives its payment's row by 30 days: while
-a payment can answer for an order id, the order refuses another cart under the same idempotency key."""
-
-REFUNDABLE_SECONDS = 425 * 24 * 3600
-"""How long after its payment an order can be refunded: 75 days less than the payment service keeps the row. Stripe
-may hold a refund for 45 days, and a bank may return it 30 days later (Stripe documentation, "Refunds")."""
-
-
-class Money(Protocol):
-    """An amount of money: of a payment's row, or of its outcome."""
-
-    @property
-    def amount_minor(self) -> int: ...
-
-    @property
-    def currency(self) -> str: ...
+from onecharge.runtime.dynamodb import from_item, shard_of, to_item
 
 
 def _iso_8601(text: str) -> str:
@@ -71,6 +53,24 @@ class OrderedItem(BaseModel):
         return self.quantity * self.unit_amount
 
 
+def new_order_item(order_id: str, now: datetime, **ordered: Any) -> Mapping[str, Any]:
+    """The item of a new order, PENDING with its first attempt, with what was ordered, by whom and for how much."""
+    return to_item(
+        {
+            "order_id": order_id,
+            "status": OrderStatus.PENDING,
+            "waiting_shard": shard_of(order_id),
+            "attempt": 1,
+            # Empty, since an update can set an element only of a map that exists.
+            "outcomes": {},
+            "attempt_keys": {},
+            "placed_at": now.isoformat(),
+            "waiting_since": now.isoformat(),
+            **ordered,
+        }
+    )
+
+
 class AttemptOutcome(BaseModel):
     """The result of one attempt, in the attribute `outcomes`."""
 
@@ -81,10 +81,7 @@ class AttemptOutcome(BaseModel):
 
 
 class StoredOrder(BaseModel):
-    """An item of the Orders table.
-
-    An item may have more attributes, which are never read back: `waiting_shard` or `expires_at`.
-    """
+    """An item of the Orders table, without the attributes that are never read back: `waiting_shard`, `expires_at`."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
@@ -143,9 +140,19 @@ class StoredOrder(BaseModel):
         """Read an item of the table or its stream. Raises ValueError if it breaks the schema."""
         return cls.model_validate(from_item(item))
 
-    def money_differs_from(self, paid: Money) -> bool:
-        """Whether the payment has another amount or currency: the order was lost or put back, and priced again."""
-        return (self.amount_minor, self.currency) != (paid.amount_minor, paid.currency)
+    def event(self) -> OrderPlacedEvent | CancelRequestedEvent | None:
+        """The event that is published when it is stored; None if that asks for nothing. Raises ValueError."""
+        if self.status is OrderStatus.CANCELING:
+            return self._request(CancelRequestedEvent)
+        return self.placed_event() if self.status is OrderStatus.PENDING else None
+
+    def placed_event(self) -> OrderPlacedEvent:
+        """The event of its current attempt, the same while it waits. Raises ValueError if it cannot be charged."""
+        return self._request(OrderPlacedEvent)
+
+    def _request[E: (OrderPlacedEvent, CancelRequestedEvent)](self, event: type[E]) -> E:
+        asked_at = self.waiting_since + timedelta(milliseconds=self.touches)
+        return event.of(self.current_attempt, correlation_id=self.correlation_id, waiting_since=asked_at)
 
     @property
     def current_attempt(self) -> OrderPlaced:
@@ -162,47 +169,13 @@ class StoredOrder(BaseModel):
             placed_at=datetime.fromisoformat(self.placed_at),
         )
 
-    def placed_event(self) -> OrderPlacedEvent:
-        """The event of its current attempt, the same while it waits. Raises ValueError if it cannot be charged."""
-        return self._request(OrderPlacedEvent)
+    # ------------------------------------------------------------ its money, and refunds
 
-    def event(self) -> OrderPlacedEvent | CancelRequestedEvent | None:
-        """The event that is published when it is stored; None if that asks for nothing. Raises ValueError."""
-        if self.status is OrderStatus.CANCELING:
-            return self._request(CancelRequestedEvent)
-        return self.placed_event() if self.status is OrderStatus.PENDING else None
-
-    def _request[E: (OrderPlacedEvent, CancelRequestedEvent)](self, event: type[E]) -> E:
-        asked_at = self.waiting_since + timedelta(milliseconds=self.touches)
-        return event.of(self.current_attempt, correlation_id=self.correlation_id, waiting_since=asked_at)
+    @property
+    def money(self) -> tuple[int, str]:
+        return self.amount_minor, self.currency
 
 
-def new_order_item(order_id: str, now: datetime, **ordered: Any) -> Mapping[str, Any]:
-    """The item of a new order, PENDING with its first attempt, with what was ordered, by whom and for how much."""
-    return to_item(
-        {
-            "order_id": order_id,
-            "status": OrderStatus.PENDING,
-            "waiting_shard": shard_of(order_id),
-            "attempt": 1,
-            # Empty, since an update can set an element only of a map that exists.
-            "outcomes": {},
-            "attempt_keys": {},
-            "placed_at": now.isoformat(),
-            "waiting_since": now.isoformat(),
-            **ordered,
-        }
-    )
-
-
-def status_update(
-    order_id: str, changes: Mapping[str, str], *, waits: bool, at: datetime
-) -> tuple[str, Mapping[str, str | int]]:
-    """The update expression of every write of a status, with these changes (path: expression); and its value.
-
-    An item that waits has `waiting_shard`: the index `waiting` finds it, and it does not expire. Any other item has
-    `expires_at`, counted from `at`. Only this function decides: what waits in no index would never be found again.
-    """
-    sets, removes = ("waiting_shard", "expires_at") if waits else ("expires_at", "waiting_shard")
-    kept = shard_of(order_id) if waits else int(at.timestamp()) + RETENTION_SECONDS
-    return f"{set_expression({**changes, sets: ':kept'})} REMOVE {removes}", {":kept": kept}
+REFUNDABLE_SECONDS = 425 * 24 * 3600
+"""How long after its payment an order can be refunded: 75 days less than the payment service keeps the row. Stripe
+may hold a refund for 45 days, and a bank may return it 30 days later (Stripe documentation, "Refunds")."""

@@ -9,32 +9,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from onecharge.contract.states import OrderStatus
-from onecharge.orders.schema import StoredOrder, status_update
+from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING, Transition
 from onecharge.runtime.alarms import RowMissing
-from onecharge.runtime.dynamodb import to_item
+from onecharge.runtime.dynamodb import set_expression, shard_of, to_item
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
     from mypy_boto3_dynamodb import DynamoDBClient
-
-
-class NoSuchOrder(RowMissing):
-    """The table has no order of this id."""
-
-
-class OrderStatusConflict(Exception):
-    """The order was not moved: its status, its attempt, or another condition of the write forbids it."""
-
-    def __init__(self, item: Mapping[str, Any]) -> None:
-        super().__init__(item["status"]["S"])
-        self.status = OrderStatus(item["status"]["S"])
-        self._item = item
-
-    @property
-    def order(self) -> StoredOrder:
-        """The order as it is. Raises ValueError if its item breaks the schema."""
-        return StoredOrder.from_item(self._item)
 
 
 @dataclass(frozen=True)
@@ -56,15 +38,6 @@ class OrderStore:
         except self.client.exceptions.ConditionalCheckFailedException as refused:
             return StoredOrder.from_item(_item_of(refused))
         return None
-
-    def find(self, order_id: str, *, of: str | None = None) -> StoredOrder | None:
-        """The order as it is, read consistently. Raises ValueError if its item breaks the schema.
-
-        With `of`, a customer's id, another customer's order is as if it were not there, readable or not.
-        """
-        answer = self.client.get_item(TableName=self.table, Key=to_item({"order_id": order_id}), ConsistentRead=True)
-        item = answer.get("Item")
-        return StoredOrder.from_item(item) if item and (of is None or _is_of(of, item)) else None
 
     def move(
         self,
@@ -112,6 +85,51 @@ class OrderStore:
                 raise NoSuchOrder from None
             raise OrderStatusConflict(item) from None
         return answer["Attributes"]
+
+    def find(self, order_id: str, *, of: str | None = None) -> StoredOrder | None:
+        """The order as it is, read consistently. Raises ValueError if its item breaks the schema.
+
+        With `of`, a customer's id, another customer's order is as if it were not there, readable or not.
+        """
+        answer = self.client.get_item(TableName=self.table, Key=to_item({"order_id": order_id}), ConsistentRead=True)
+        item = answer.get("Item")
+        return StoredOrder.from_item(item) if item and (of is None or _is_of(of, item)) else None
+
+
+RETENTION_SECONDS = 530 * 24 * 3600
+"""How long an order or a refund is kept after its status became final. It outlives its payment's row by 30 days: while
+a payment can answer for an order id, the order refuses another cart under the same idempotency key."""
+
+
+def status_update(
+    order_id: str, changes: Mapping[str, str], *, waits: bool, at: datetime
+) -> tuple[str, Mapping[str, str | int]]:
+    """The update expression of every write of a status, with these changes (path: expression); and its value.
+
+    An item that waits has `waiting_shard`: the index `waiting` finds it, and it does not expire. Any other item has
+    `expires_at`, counted from `at`. Only this function decides: what waits in no index would never be found again.
+    """
+    sets, removes = ("waiting_shard", "expires_at") if waits else ("expires_at", "waiting_shard")
+    kept = shard_of(order_id) if waits else int(at.timestamp()) + RETENTION_SECONDS
+    return f"{set_expression({**changes, sets: ':kept'})} REMOVE {removes}", {":kept": kept}
+
+
+class NoSuchOrder(RowMissing):
+    """The table has no order of this id."""
+
+
+class OrderStatusConflict(Exception):
+    """The order was not moved: its status, its attempt, or another condition of the write forbids it."""
+
+    def __init__(self, item: Mapping[str, Any]) -> None:
+        super().__init__(item["status"]["S"])
+        self.status = OrderStatus(item["status"]["S"])
+        self._item = item
+
+    @property
+    def order(self) -> StoredOrder:
+        """The order as it is. Raises ValueError if its item breaks the schema."""
+        return StoredOrder.from_item(self._item)
 
 
 def _is_of(customer_id: str, item: Mapping[str, Any]) -> bool:

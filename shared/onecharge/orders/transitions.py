@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from onecharge.orders.schema import StoredOrder
 
 WAITING = (OrderStatus.PENDING, OrderStatus.REQUIRES_ACTION, OrderStatus.CANCELING)
-"""The payment service has yet to decide: republish publishes the order again, the index `waiting` has it, and it is
-kept."""
+"""The payment service has yet to decide: republish finds the order in the index `waiting`; it does not expire."""
 
 OPEN = frozenset({*WAITING, OrderStatus.PAYMENT_DECLINED})
 """The statuses that are not terminal: the order may still become PAID or CANCELED."""

@@ -2,7 +2,7 @@
 
 charge, charge_rules, charge_rows, payment_intents, deliveries   a charge: the page, its decisions, its table
 refund, refund_rules                                             a refund, whose state is Stripe's list
-sync, sync_rules, stripe_events                                  later changes at Stripe
-stripe_client, _responses, _rate                                 Stripe's API
+stripe_events, apply, sync, sync_rules                           later changes at Stripe
+stripe_client, _responses, _errors, _rate, disputes              Stripe's API
 parts, tools, time_bounds                                        what all of it is made of
 """

@@ -5,8 +5,8 @@
 
 Only this module sends confirms, the one request that charges. charge_rules.py decides the next step, as a pure
 function; deliveries.py writes the outcome that `charge` returns, or gives the lease back. `tools.payments` is the table
-(charge_rows.py). `tools.stripe` sends the requests (payment_intents.py). `tools.retrieve` and `tools.cancel` send
-theirs only before the delivery's deadline, and also read the charge's dispute, if it has one.
+(charge_rows.py). `tools.stripe` sends the requests (payment_intents.py). `tools.fetch_intent` and `tools.cancel`
+send theirs only before the delivery's deadline, and also read the charge's dispute, if it has one.
 """
 
 from dataclasses import replace
@@ -18,8 +18,8 @@ from onecharge.payments.charge_rules import (
     NOT_CHARGEABLE,
     Cancel,
     Confirm,
-    Finalize,
     Held,
+    Outcome,
     decide,
     is_held,
     window_age_seconds,
@@ -32,7 +32,7 @@ STEPS_MAX = 3
 """One decision before a confirm or cancel, one after it, and one more in case the status has changed."""
 
 
-def charge(row: Payment, tools: Tools) -> Finalize:
+def charge(row: Payment, tools: Tools) -> Outcome:
     """Charge a claimed row once; returns the outcome to write.
 
     Raises:
@@ -40,18 +40,18 @@ def charge(row: Payment, tools: Tools) -> Finalize:
         WriteRefused: another worker has claimed the row, or has stored the id.
     """
     if row.payment_intent_id:
-        intent = tools.retrieve(row.payment_intent_id)
+        intent = tools.fetch_intent(row.payment_intent_id)
     else:
         created = create(row, tools)
-        if isinstance(created, Finalize):
+        if isinstance(created, Outcome):
             return created
         # Stored before any money can move: every other worker finds this PaymentIntent and confirms no other.
         intent, row = created, tools.payments.store_id(row, created.payment_intent_id)
     is_answered = False
     for _ in range(STEPS_MAX):
         match decide(row, intent, is_answered=is_answered):
-            case Finalize() as final:
-                return final
+            case Outcome() as outcome:
+                return outcome
             case Cancel():
                 intent = tools.cancel(intent)
             case Confirm():
@@ -61,8 +61,8 @@ def charge(row: Payment, tools: Tools) -> Finalize:
     raise Deferred("the PaymentIntent keeps changing", alarm=Cause.STRIPE_INCONCLUSIVE)
 
 
-def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
-    """Create the order's PaymentIntent; no money moves. Returns Finalize if Stripe refuses its amount or currency.
+def create(row: Payment, tools: Tools) -> StripeIntent | Outcome:
+    """Create the order's PaymentIntent; no money moves. Returns Outcome if Stripe refuses its amount or currency.
 
     Every worker starts with the window's first key. If a key replays a failure, they all move on to the same next one.
     """
@@ -83,9 +83,9 @@ def create(row: Payment, tools: Tools) -> StripeIntent | Finalize:
         if failure is None:
             intent = response.shown()
             # A replay proves the PaymentIntent's id, not its current status.
-            return tools.retrieve(intent.payment_intent_id) if response.is_replay else intent
+            return tools.fetch_intent(intent.payment_intent_id) if response.is_replay else intent
         if failure.kind is ResponseKind.AMOUNT_REFUSED:
-            return Finalize(PaymentState.CANCELED, reason=NOT_CHARGEABLE)
+            return Outcome(PaymentState.CANCELED, reason=NOT_CHARGEABLE)
         if failure.kind is ResponseKind.OTHER_PARAMETERS:
             raise Held(OTHER_PARAMETERS, alarm=Cause.REQUEST_REFUSED, kept={"held_because": OTHER_PARAMETERS})
         # Only a replay shows that this key is used up.
@@ -108,6 +108,6 @@ def confirm(row: Payment, tools: Tools) -> StripeIntent:
         return response.shown()
     if failure and not response.is_replay and failure.kind not in _ANSWERS_OF_A_CONFIRM:
         raise failure.deferred
-    intent = tools.retrieve(str(row.payment_intent_id))
+    intent = tools.fetch_intent(str(row.payment_intent_id))
     # An update may have cleared the PaymentIntent's error: the response still says why it was declined.
     return replace(intent, error_code=intent.error_code or (failure.code if failure else None))

@@ -1,5 +1,4 @@
-"""The Payments table: its rows, one for each order, and their writes. Each method makes one request, each write has a
-condition.
+"""The Payments table: one row for each order, and its conditional writes. Each method makes one request.
 
           claim                                finalize, or give back
 PENDING ────┤════════════ lease ═════════════════├──► SUCCEEDED │ DECLINED │ REQUIRES_ACTION │ CANCELED
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.states import PaymentState
+from onecharge.payments.disputes import Dispute
 from onecharge.payments.refund_rules import Sent
-from onecharge.payments.stripe_responses import Dispute, StripeIntent
+from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.runtime.dynamodb import expression_values, from_item, object_of, shard_of, to_item
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Payment:
     held_alarmed_at: int | None = None
     """When reconcile last raised the alarm that an operator has to release the order."""
     reason: str | None = None
-    """Finalize.reason of the last outcome."""
+    """Outcome.reason of the last outcome."""
     amount_refunded_minor: int = 0
     dispute_id: str | None = None
     dispute_status: str | None = None
@@ -97,15 +97,6 @@ class Payment:
         about = {"attempt": self.attempt, "correlation_id": self.correlation_id}
         return {"order_id": self.request.order_id, **about, "payment_intent_id": self.payment_intent_id}
 
-    @property
-    def shown(self) -> dict[str, Any]:
-        """The attributes that decide claims and writes, for log lines."""
-        names = (
-            *("state", "attempt", "revision", "lease_owner", "lease_expires_at", "finalized_at"),
-            *("payment_intent_id", "released_at", "cancel_requested_at"),
-        )
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
-
 
 class WriteRefused(Exception):
     """Nothing was written: another worker has the row, it has ended, is to be canceled, or has changed meanwhile.
@@ -118,8 +109,6 @@ class WriteRefused(Exception):
         super().__init__(row)
         self.row = row
 
-
-# ---------------------------------------------------------------- the table
 
 UNFINISHED = "unfinished"
 """The sparse index of the rows that are PENDING or REQUIRES_ACTION: only they have its key attributes."""
@@ -174,11 +163,6 @@ class PaymentStore:
                 return refused.row
             raise
 
-    def request_cancel(self, order_id: str, *, now: int) -> Payment:
-        """Store the request to cancel a row that a worker has. Raises WriteRefused: it is stored, or too late."""
-        condition = "#state = :pending AND attribute_not_exists(cancel_requested_at)"
-        return self._write(order_id, {"cancel_requested_at": now}, condition, "revision + :one", one=1)
-
     def store_id(self, row: Payment, payment_intent_id: str) -> Payment:
         """Store the PaymentIntent's id, once; returns the row, whose cancellation may be requested by now.
 
@@ -199,6 +183,20 @@ class PaymentStore:
     def give_back(self, row: Payment, **kept: str | int) -> Payment:
         """Give the lease back early, so that the next delivery need not wait for it. Raises WriteRefused."""
         return self._write_as_owner(row, {"lease_expires_at": 0, "lease_owner": None, **kept})
+
+    def _write_as_owner(self, row: Payment, changes: Mapping[str, Any], condition: str = "", now: int = 0) -> Payment:
+        ours: dict[str, Any] = {"ours": row.lease_owner or "nobody", "was": row.attempt}
+        # A request to cancel may have moved the revision on since the row was read.
+        ours["step"] = next_revision(row, now) - row.revision
+        condition = f"lease_owner = :ours AND #state = :pending AND attempt = :was{condition}"
+        return self._write(row.request.order_id, changes, condition, "revision + :step", **ours)
+
+    # ------------------------------------------------------------ cancellations, later changes, reads
+
+    def request_cancel(self, order_id: str, *, now: int) -> Payment:
+        """Store the request to cancel a row that a worker has. Raises WriteRefused: it is stored, or too late."""
+        condition = "#state = :pending AND attribute_not_exists(cancel_requested_at)"
+        return self._write(order_id, {"cancel_requested_at": now}, condition, "revision + :one", one=1)
 
     def write_if_unchanged(self, row: Payment, changes: Mapping[str, Any], *, now: int) -> Payment:
         """Write these attributes (None removes one), whoever has the lease; returns the row after it.
@@ -236,13 +234,6 @@ class PaymentStore:
         )
         last = answer.get("LastEvaluatedKey")
         return [item["order_id"]["S"] for item in answer["Items"]], from_item(last) if last else None
-
-    def _write_as_owner(self, row: Payment, changes: Mapping[str, Any], condition: str = "", now: int = 0) -> Payment:
-        ours: dict[str, Any] = {"ours": row.lease_owner or "nobody", "was": row.attempt}
-        # A request to cancel may have moved the revision on since the row was read.
-        ours["step"] = next_revision(row, now) - row.revision
-        condition = f"lease_owner = :ours AND #state = :pending AND attempt = :was{condition}"
-        return self._write(row.request.order_id, changes, condition, "revision + :step", **ours)
 
     def _write(
         self,

@@ -47,8 +47,8 @@ class Held(Deferred):
 
 
 @dataclass(frozen=True)
-class Finalize:
-    """Write the attempt's outcome; REQUIRES_ACTION waits for the customer."""
+class Outcome:
+    """The attempt's outcome, which is written next; REQUIRES_ACTION waits for the customer."""
 
     state: PaymentState
     intent: StripeIntent | None = None
@@ -67,7 +67,7 @@ class Cancel:
     """Cancel the PaymentIntent, then decide by its final status. Stripe settles the race with a confirm."""
 
 
-type Step = Finalize | Confirm | Cancel | Deferred
+type Step = Outcome | Confirm | Cancel | Deferred
 
 
 def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
@@ -78,11 +78,11 @@ def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
     """
     if intent.status == "canceled":
         # It can never be charged, no matter who canceled it or what its amount is.
-        return Finalize(PaymentState.CANCELED, intent, reason_of_cancellation(intent))
+        return Outcome(PaymentState.CANCELED, intent, reason_of_cancellation(intent))
     if intent.money != row.request.money:
         return Deferred("the PaymentIntent's amount or currency is not the order's", alarm=Cause.MONEY_DIFFERS)
     if intent.status == "succeeded":
-        return Finalize(PaymentState.SUCCEEDED, intent)
+        return Outcome(PaymentState.SUCCEEDED, intent)
     if intent.status == "processing":
         return Deferred("Stripe is processing it")
     if not intent.is_open:
@@ -90,42 +90,39 @@ def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
     if row.cancel_requested_at is not None:
         return Cancel()
     if intent.status == "requires_action":
-        return Finalize(PaymentState.REQUIRES_ACTION, intent)
+        return Outcome(PaymentState.REQUIRES_ACTION, intent)
     if is_answered:
-        return Finalize(PaymentState.DECLINED, intent, intent.error_code or "card_declined")
+        return Outcome(PaymentState.DECLINED, intent, intent.error_code or "card_declined")
     return Confirm()
 
 
-def reason_of_cancellation(intent: StripeIntent) -> str | None:
-    """Why the order was canceled, as shown to the customer; None if a person asked for it."""
-    return EXPIRED if intent.cancellation_reason == "abandoned" else None
-
-
-# ---------------------------------------------------------------- what is written
-
-
-def final_changes(final: Finalize, now: int) -> dict[str, Any]:
+def final_changes(outcome: Outcome, now: int) -> dict[str, Any]:
     """The attributes to write for an outcome. In REQUIRES_ACTION, the row stays unfinished, and does not expire."""
     changes: dict[str, Any] = {
-        "state": final.state,
+        "state": outcome.state,
         "finalized_at": now,
-        "reason": final.reason,
+        "reason": outcome.reason,
         "lease_owner": None,
         "lease_expires_at": 0,
     }
-    if final.intent:
-        changes["payment_intent_id"] = final.intent.payment_intent_id
-    if final.intent and final.state is PaymentState.SUCCEEDED:
-        changes |= after_charge(final.intent)
-    if final.state is not PaymentState.REQUIRES_ACTION:
+    if outcome.intent:
+        changes["payment_intent_id"] = outcome.intent.payment_intent_id
+    if outcome.intent and outcome.state is PaymentState.SUCCEEDED:
+        changes |= refunds_and_dispute(outcome.intent)
+    if outcome.state is not PaymentState.REQUIRES_ACTION:
         changes |= {"expires_at": now + RETENTION_SECONDS, "unfinished_shard": None, "unfinished_claimed_at": None}
     return changes
 
 
-def after_charge(intent: StripeIntent) -> dict[str, Any]:
+def refunds_and_dispute(intent: StripeIntent) -> dict[str, Any]:
     """The row's attributes for the refunds and the dispute of a PaymentIntent that succeeded."""
     refunded: dict[str, Any] = {"amount_refunded_minor": intent.amount_refunded_minor}
     if intent.dispute is None:
         # The dispute was not read, or there is none: the row keeps the one it has.
         return refunded
     return {**refunded, "dispute_id": intent.dispute.dispute_id, "dispute_status": intent.dispute.status}
+
+
+def reason_of_cancellation(intent: StripeIntent) -> str | None:
+    """Why the order was canceled, as shown to the customer; None if a person asked for it."""
+    return EXPIRED if intent.cancellation_reason == "abandoned" else None

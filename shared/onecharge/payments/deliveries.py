@@ -9,6 +9,7 @@ CancelRequested ──────┤             held: Done, an operator releas
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
@@ -21,10 +22,6 @@ from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage, RetryAfter
-
-REEMIT_AFTER_SECONDS = 15 * 60
-"""Nearly all duplicates arrive sooner, and cost only the refused claim. One this late may be the order service asking
-again for an order that still waits, because the outcome's stream record was lost."""
 
 type OrderEvent = OrderPlacedEvent | CancelRequestedEvent
 
@@ -70,11 +67,11 @@ def charge_and_finalize(row: Payment, tools: Tools) -> Disposition:
     # A killed worker may log nothing else: this line shows when its lease expires.
     tools.log("payment claimed", **row.log_fields, lease_expires_at=row.lease_expires_at)
     try:
-        final = charge(row, tools)
-        if final.intent:
+        outcome = charge(row, tools)
+        if outcome.intent:
             # Before the write: once the row shows the dispute, no duplicate raises its alarm.
-            report_dispute(row.request.order_id, row, final.intent, tools)
-        row = tools.payments.finalize(row, final_changes(final, tools.now()), now=tools.now())
+            report_dispute(row.request.order_id, row, outcome.intent, tools)
+        row = tools.payments.finalize(row, final_changes(outcome, tools.now()), now=tools.now())
     except Held as held:
         _give_back(row, held, "payment held: an operator releases it", tools)
         return Done()
@@ -86,9 +83,12 @@ def charge_and_finalize(row: Payment, tools: Tools) -> Disposition:
         # requested, our lease stays until it expires, and the next claim cancels.
         tools.log("write refused: lease lost, or cancellation requested", **row.log_fields)
         return BackOff()
-    tools.count(f"Payment.{final.state}")
-    tools.log("payment finalized", **row.log_fields, state=final.state, reason=final.reason)
+    tools.count(f"Payment.{outcome.state}")
+    tools.log("payment finalized", **row.log_fields, state=outcome.state, reason=outcome.reason)
     return Done()
+
+
+# ---------------------------------------------------------------- unfinished, or a duplicate
 
 
 def _give_back(row: Payment, deferred: Deferred, message: str, tools: Tools) -> None:
@@ -101,24 +101,15 @@ def _give_back(row: Payment, deferred: Deferred, message: str, tools: Tools) -> 
         tools.log(message, alarm=deferred.alarm, **row.log_fields, why=deferred.why)
 
 
-def _report_difference(event: OrderEvent, row: Payment, tools: Tools) -> None:
-    """Raise an alarm if the message's data differs from what the row has frozen."""
-    # placed_at differs if the order was lost and placed again, or if its row was lost and recreated.
-    asked = replace(FrozenRequest.of(event.data), placed_at=row.request.placed_at)
-    # "": a recovered row has no payment method.
-    methods = ("", event.data.payment_method) if row.attempt == event.data.attempt else (row.payment_method,)
-    if asked != row.request or row.payment_method not in methods:
-        message = "message differs from the frozen request: its data is ignored"
-        tools.log(message, alarm=Cause.UNEXPECTED_ERROR, **event.log_fields)
-
-
-# ---------------------------------------------------------------- duplicates
+REEMIT_AFTER_SECONDS = 15 * 60
+"""Nearly all duplicates arrive sooner, and cost only the refused claim. One this late may be the order service asking
+again for an order that still waits, because the outcome's stream record was lost."""
 
 
 def _refused(event: OrderEvent, row: Payment | None, tools: Tools) -> Disposition:
     """Ignore a duplicate; wait if another delivery has the lease."""
-    about, shown = event.log_fields, row.shown if row else None
-    if row and has_ended(row, None if isinstance(event, CancelRequestedEvent) else event.data.attempt):
+    about, shown = event.log_fields, _shown(row) if row else None
+    if row and is_duplicate(row, None if isinstance(event, CancelRequestedEvent) else event.data.attempt):
         _report_difference(event, row, tools)
         tools.log("duplicate ignored: the attempt has ended", **about, row=shown)
         reemit_if_late(row, tools)
@@ -132,7 +123,7 @@ def _refused(event: OrderEvent, row: Payment | None, tools: Tools) -> Dispositio
     return RetryAfter(wait_seconds)
 
 
-def has_ended(row: Payment, attempt: int | None) -> bool:
+def is_duplicate(row: Payment, attempt: int | None) -> bool:
     """Whether a message of this attempt, or of a cancellation (None), finds nothing left to do."""
     is_past = attempt is not None and attempt <= row.attempt and row.state is not PaymentState.PENDING
     return row.state in TERMINAL or is_past
@@ -144,3 +135,23 @@ def reemit_if_late(row: Payment, tools: Tools) -> None:
     if now - emitted_at >= REEMIT_AFTER_SECONDS:
         with suppress(WriteRefused):  # Each write of the row emits it.
             tools.payments.write_if_unchanged(row, {"last_emitted_at": now}, now=now)
+
+
+def _report_difference(event: OrderEvent, row: Payment, tools: Tools) -> None:
+    """Raise an alarm if the message's data differs from what the row has frozen."""
+    # placed_at differs if the order was lost and placed again, or if its row was lost and recreated.
+    asked = replace(FrozenRequest.of(event.data), placed_at=row.request.placed_at)
+    # "": a recovered row has no payment method.
+    methods = ("", event.data.payment_method) if row.attempt == event.data.attempt else (row.payment_method,)
+    if asked != row.request or row.payment_method not in methods:
+        message = "message differs from the frozen request: its data is ignored"
+        tools.log(message, alarm=Cause.UNEXPECTED_ERROR, **event.log_fields)
+
+
+def _shown(row: Payment) -> dict[str, Any]:
+    """The attributes that decide claims and writes, for log lines."""
+    names = (
+        *("state", "attempt", "revision", "lease_owner", "lease_expires_at", "finalized_at"),
+        *("payment_intent_id", "released_at", "cancel_requested_at"),
+    )
+    return {name: value for name in names if (value := getattr(row, name)) is not None}

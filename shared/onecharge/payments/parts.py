@@ -6,12 +6,9 @@ from dataclasses import replace
 from onecharge.contract.events import Event
 from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
-from onecharge.payments.refund import tell_later_word
 from onecharge.payments.stripe_client import StripeAccount
-from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_rate import StripeRate, share
 from onecharge.payments.stripe_responses import Deferred
-from onecharge.payments.sync import sync
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore
@@ -88,10 +85,3 @@ class SyncParts(PaymentParts):
         """Publish the outcome of a refund. Raises Deferred and botocore's errors."""
         for failure in self.payment_events.publish([event]):
             raise Deferred(f"SNS does not accept the outcome: {failure.code}")
-
-    def apply(self, event: StripeEvent) -> None:
-        """Make our rows say what Stripe says after this event. Raises sync.OUTAGES."""
-        tools = self.tools()
-        order_id = sync(event, tools)
-        if order_id is not None and event.refund is not None:
-            tell_later_word(order_id, event, tools)

@@ -14,16 +14,10 @@ import stripe
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.refund_events import RefundRequested
 from onecharge.payments.charge_rows import Payment
+from onecharge.payments.disputes import Dispute
 from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.stripe_responses import (
-    Dispute,
-    Failure,
-    ResponseKind,
-    StripeIntent,
-    classify,
-    is_replay,
-    is_replayed,
-)
+from onecharge.payments.stripe_errors import classify
+from onecharge.payments.stripe_responses import Failure, Response, ResponseKind, StripeIntent
 
 if TYPE_CHECKING:
     from stripe import RequestOptions
@@ -31,22 +25,6 @@ if TYPE_CHECKING:
 
 
 _PAGE_SIZE = 100
-
-
-@dataclass(frozen=True)
-class Response:
-    """A PaymentIntent, or why there is none."""
-
-    intent: StripeIntent | None = None
-    failure: Failure | None = None
-    is_replay: bool = False
-    """The stored response of an earlier request: it proves the object's id, not its current status."""
-
-    def shown(self) -> StripeIntent:
-        """The PaymentIntent. Raises Deferred if there is none."""
-        if self.intent is None:
-            raise (self.failure or Failure(ResponseKind.NO_ANSWER)).deferred
-        return self.intent
 
 
 def create_key(row: Payment, shop: str, number: int) -> str:
@@ -62,6 +40,17 @@ def confirm_key(row: Payment, shop: str) -> str:
 def description_of(order_id: str) -> str:
     """A PaymentIntent's description: it names the order once more, beside metadata that a person may edit."""
     return f"Order {order_id}"
+
+
+def _asked(request: Callable[[], Any], intent_id: str | None = None) -> Response:
+    """The answer to a request: another PaymentIntent than the one asked for would pay with another order's money."""
+    try:
+        made = request()
+    except stripe.StripeError as error:
+        return Response(failure=classify(error), is_replay=is_replay(error))
+    if intent_id is not None and getattr(made, "id", None) != intent_id:
+        return Response(failure=Failure(ResponseKind.OTHER_OBJECT))
+    return Response(intent=read_intent(made), is_replay=is_replay(made))
 
 
 @dataclass(frozen=True)
@@ -113,6 +102,8 @@ class PaymentIntents:
         expand: Any = {"expand": ["latest_charge"]}
         return _asked(lambda: self.client.v1.payment_intents.retrieve(intent_id, expand), intent_id)
 
+    # ------------------------------------------------------------ cancellations, disputes, refunds
+
     def cancel(self, intent_id: str, reason: str) -> Response:
         """Cancel it; returns its final status, which is `succeeded` if it is too late. Idempotent.
 
@@ -124,7 +115,7 @@ class PaymentIntents:
         refused = response.failure and response.failure.kind is ResponseKind.UNEXPECTED_STATE
         return self.retrieve(intent_id) if refused else response
 
-    def with_dispute(self, intent: StripeIntent) -> StripeIntent:
+    def with_dispute_that_counts(self, intent: StripeIntent) -> StripeIntent:
         """The PaymentIntent with the dispute of its charges that counts, if it has any. Raises stripe.StripeError."""
         if not intent.is_disputed:
             return intent
@@ -150,7 +141,7 @@ class PaymentIntents:
         if not metadata.items() <= metadata_of(made).items():
             return Failure(ResponseKind.OTHER_OBJECT)
         # A replay shows it as it was then: the next delivery lists it.
-        return Failure(ResponseKind.RETRYABLE, "replayed") if is_replayed(made) else read_refund(made)
+        return Failure(ResponseKind.RETRYABLE, "replayed") if is_replay(made) else read_refund(made)
 
     def list_refunds(self, payment_intent_id: str) -> list[StripeRefund]:
         """All refunds of the PaymentIntent, the newest first. Raises stripe.StripeError."""
@@ -162,18 +153,11 @@ class PaymentIntents:
         return read_refund(self.client.v1.refunds.retrieve(stripe_refund_id))
 
 
-def _asked(request: Callable[[], Any], intent_id: str | None = None) -> Response:
-    """The answer to a request: another PaymentIntent than the one asked for would pay with another order's money."""
-    try:
-        made = request()
-    except stripe.StripeError as error:
-        return Response(failure=classify(error), is_replay=is_replay(error.headers))
-    if intent_id is not None and getattr(made, "id", None) != intent_id:
-        return Response(failure=Failure(ResponseKind.OTHER_OBJECT))
-    return Response(intent=read_intent(made), is_replay=is_replayed(made))
-
-
-# ---------------------------------------------------------------- Stripe's objects
+def is_replay(answer: Any) -> bool:
+    """Whether the SDK's object or error is the stored response of an earlier request under the same key."""
+    headers = getattr(getattr(answer, "last_response", answer), "headers", None)
+    given = {name.lower(): value for name, value in (headers or {}).items()}
+    return given.get("idempotent-replayed") == "true"
 
 
 def read_intent(intent: Any) -> StripeIntent:
@@ -201,12 +185,6 @@ def read_intent(intent: Any) -> StripeIntent:
     )
 
 
-def metadata_of(made: Any) -> dict[str, str]:
-    """The metadata of an object that the SDK returned."""
-    metadata = getattr(made, "metadata", None)
-    return metadata.to_dict() if metadata is not None else {}
-
-
 def _error_code_of(intent: Any, charge: Any) -> str | None:
     error = getattr(intent, "last_payment_error", None)
     if error is not None:
@@ -214,6 +192,12 @@ def _error_code_of(intent: Any, charge: Any) -> str | None:
     if getattr(charge, "status", None) == "failed":
         return getattr(getattr(charge, "outcome", None), "reason", None) or getattr(charge, "failure_code", None)
     return None
+
+
+def metadata_of(made: Any) -> dict[str, str]:
+    """The metadata of an object that the SDK returned."""
+    metadata = getattr(made, "metadata", None)
+    return metadata.to_dict() if metadata is not None else {}
 
 
 def read_refund(made: Any) -> StripeRefund:

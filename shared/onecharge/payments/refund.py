@@ -17,8 +17,9 @@ from onecharge.contract.refund_events import REFUND_ID_PATTERN, RefundOutcome, R
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import Payment, WriteRefused
 from onecharge.payments.refund_rules import OVERDUE_SECONDS, Sent, StripeRefund, decide, refusal_of, refused
+from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_events import StripeEvent
-from onecharge.payments.stripe_responses import Deferred, classify
+from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync import sync_row
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
@@ -34,7 +35,7 @@ def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
             raise Deferred("the payment's row is missing, or not SUCCEEDED", alarm=Cause.ROW_LOST)
         if wanted.currency != row.request.currency or wanted.amount_minor > row.request.amount_minor:
             raise PoisonMessage("data.amount_minor: more than was charged, or other money")
-        charged = tools.retrieve(row.payment_intent_id).amount_refunded_minor
+        charged = tools.fetch_intent(row.payment_intent_id).amount_refunded_minor
         tools.require_time()
         listed = tools.stripe.list_refunds(row.payment_intent_id)
         sent = row.refunds_sent.get(wanted.refund_id, Sent())

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import stripe
 
 from onecharge.contract.events import ORDER_ID_PATTERN
+from onecharge.payments.disputes import Dispute
 from onecharge.payments.payment_intents import metadata_of, read_intent, read_refund
 from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.stripe_responses import Dispute, StripeIntent
+from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 
 if TYPE_CHECKING:
@@ -35,13 +36,6 @@ EVENT_TYPES = (
     "refund.failed",
 )
 """Every type that concerns us."""
-_LISTED_TYPES = [each for each in EVENT_TYPES if each != _REQUIRES_ACTION]
-"""The scheduled run does not list the other one: the worker that confirmed has had this answer."""
-
-
-def is_signing_secret(stored: str) -> bool:
-    """Whether the stored value can be an endpoint's signing secret. Anybody can guess the placeholder before it."""
-    return re.fullmatch(r"whsec_\w+", stored) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +91,18 @@ def parse_event(event: Any) -> StripeEvent | None:
     )
 
 
+def _id_of(expandable: Any) -> str | None:
+    """The id of an expandable field, whether Stripe sent the id or the expanded object."""
+    return expandable if expandable is None or isinstance(expandable, str) else str(expandable.id)
+
+
+# ---------------------------------------------------------------- what a scheduled run lists, and webhooks
+
+
+_LISTED_TYPES = [each for each in EVENT_TYPES if each != _REQUIRES_ACTION]
+"""The scheduled run does not list the other one: the worker that confirmed has had this answer."""
+
+
 def list_events(
     client: stripe.StripeClient, *, since: int, until: int, after: str | None
 ) -> tuple[list[StripeEvent], str | None]:
@@ -118,11 +124,6 @@ def list_events(
     return [event for event in parsed if event], page.data[-1].id if page.has_more else None
 
 
-def _id_of(expandable: Any) -> str | None:
-    """The id of an expandable field, whether Stripe sent the id or the expanded object."""
-    return expandable if expandable is None or isinstance(expandable, str) else str(expandable.id)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReconcileCheckpoint(Checkpoint):
     """How far reconcile has come; operators see it, and set it back after a restore."""
@@ -133,7 +134,10 @@ class ReconcileCheckpoint(Checkpoint):
     """Stripe's events before this time are applied; epoch seconds."""
 
 
-# ---------------------------------------------------------------- the newest event that was received
+def is_signing_secret(stored: str) -> bool:
+    """Whether the stored value can be an endpoint's signing secret. Anybody can guess the placeholder before it."""
+    return re.fullmatch(r"whsec_\w+", stored) is not None
+
 
 RECEIVED_STEP_SECONDS = 60
 """The stored time may be older than the newest event that was received, by this much at most."""

@@ -16,29 +16,15 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import Payment, WriteRefused
+from onecharge.payments.disputes import Dispute
+from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_events import StripeEvent
-from onecharge.payments.stripe_responses import Deferred, Dispute, ResponseKind, StripeIntent, classify
+from onecharge.payments.stripe_responses import Deferred, ResponseKind, StripeIntent
 from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.aws import is_outage
 from onecharge.runtime.secrets import SecretUnavailable
-
-TRIES = 4
-"""How often a row is compared that others keep writing, before the event is deferred."""
-
-OUTAGES = (Deferred, stripe.StripeError, BotoCoreError, ClientError, SecretUnavailable)
-"""What may stop the work on an event or a row halfway: it has to be done again."""
-
-
-def cause_of(error: Exception) -> Cause | None:
-    """The alarm's cause if a person must act, else None."""
-    if isinstance(error, Deferred):
-        return error.alarm
-    if isinstance(error, stripe.StripeError):
-        return classify(error).alarm
-    is_expected = is_outage(error) if isinstance(error, ClientError) else isinstance(error, OUTAGES)
-    return None if is_expected else Cause.UNEXPECTED_ERROR
 
 
 def sync(event: StripeEvent, tools: Tools) -> str | None:
@@ -50,7 +36,7 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
     order_id, shop, is_disputed = event.order_id, event.shop, event.dispute is not None
     if is_disputed or event.refund is not None:
         # A dispute or a refund does not name its order.
-        intent = tools.retrieve(event.payment_intent_id, is_disputed=is_disputed)
+        intent = tools.fetch_intent(event.payment_intent_id, is_disputed=is_disputed)
         order_id, shop = intent.order_id, intent.shop
     if order_id is None or shop != tools.shop:
         tools.count("EventOfAnotherShop")
@@ -59,8 +45,8 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
     counts = intent.dispute.dispute_id if intent and intent.dispute else None
     if intent and event.dispute and event.dispute.dispute_id != counts:
         # A charge may have several disputes, and each needs a response; the row has only the one that counts.
-        _alarm_of(event.dispute, order_id, row, intent, tools)
-    shows = _difference(row, intent, tools) is None if intent else _shows(row, event, tools)
+        _ask_to_respond(event.dispute, order_id, row, intent, tools)
+    shows = _compare(row, intent, tools) is None if intent else _shows(row, event, tools)
     if not shows:
         sync_row(order_id, event.payment_intent_id, tools, is_disputed=is_disputed)
     return order_id
@@ -71,14 +57,13 @@ def _shows(row: Payment | None, event: StripeEvent, tools: Tools) -> bool:
     is_own = row is not None and row.payment_intent_id == event.payment_intent_id
     if event.intent is not None:
         is_paid = is_own and row is not None and row.state is PaymentState.SUCCEEDED
-        return is_paid or _difference(row, event.intent, tools) is None
+        return is_paid or _compare(row, event.intent, tools) is None
     told = event.amount_refunded_minor
     return row is not None and is_own and told is not None and row.amount_refunded_minor == told
 
 
-def _difference(row: Payment | None, intent: StripeIntent, tools: Tools) -> Difference | None:
-    seconds = tools.requires_action_seconds
-    return find_difference(row, intent, shop=tools.shop, now=tools.now(), requires_action_seconds=seconds)
+TRIES = 4
+"""How often a row is compared that others keep writing, before the event is deferred."""
 
 
 def sync_row(order_id: str, payment_intent_id: str, tools: Tools, *, is_disputed: bool = False) -> Payment | None:
@@ -92,7 +77,7 @@ def sync_row(order_id: str, payment_intent_id: str, tools: Tools, *, is_disputed
         if before is not None and row is None:
             raise Deferred("the row was lost meanwhile: the next time it is written again")
         try:
-            intent = tools.retrieve(payment_intent_id, is_disputed=is_disputed)
+            intent = tools.fetch_intent(payment_intent_id, is_disputed=is_disputed)
         except Deferred as deferred:
             if deferred.why == ResponseKind.NOT_FOUND and (row is None or row.payment_intent_id != payment_intent_id):
                 return row  # Test data that was deleted.
@@ -101,20 +86,18 @@ def sync_row(order_id: str, payment_intent_id: str, tools: Tools, *, is_disputed
             # A person has edited its metadata since the event: the order that it names now is compared.
             order_id = intent.order_id
             continue
-        found, before = _difference(row, intent, tools), row
+        found, before = _compare(row, intent, tools), row
         if found is None:
             return row
         if found.expires:
             tools.cancel(intent, "abandoned")
             continue
         with suppress(WriteRefused):
-            return _correct(order_id, row, intent, found, tools)
+            return _write(order_id, row, intent, found, tools)
     raise Deferred("the row kept changing")
 
 
-def _correct(
-    order_id: str, row: Payment | None, intent: StripeIntent, found: Difference, tools: Tools
-) -> Payment | None:
+def _write(order_id: str, row: Payment | None, intent: StripeIntent, found: Difference, tools: Tools) -> Payment | None:
     """Raise the alarm, then write; returns the row after it. Raises WriteRefused if it has changed since it was read.
 
     Once the row says what Stripe says, another event of the same change raises no alarm: so it comes first.
@@ -140,10 +123,29 @@ def _correct(
 def report_dispute(order_id: str, row: Payment | None, intent: StripeIntent, tools: Tools) -> None:
     """Raise an alarm if the dispute that counts newly needs a response."""
     if intent.dispute and (row is None or row.dispute != intent.dispute):
-        _alarm_of(intent.dispute, order_id, row, intent, tools)
+        _ask_to_respond(intent.dispute, order_id, row, intent, tools)
 
 
-def _alarm_of(dispute: Dispute, order_id: str, row: Payment | None, intent: StripeIntent, tools: Tools) -> None:
+def _ask_to_respond(dispute: Dispute, order_id: str, row: Payment | None, intent: StripeIntent, tools: Tools) -> None:
     if dispute.needs_response:
         about = {"order_id": order_id, "dispute_id": dispute.dispute_id, "dispute_status": dispute.status}
         tools.alarm(Cause.CHARGE_DISPUTED, "charge disputed: respond at Stripe", row, intent, **about)
+
+
+def _compare(row: Payment | None, intent: StripeIntent, tools: Tools) -> Difference | None:
+    seconds = tools.requires_action_seconds
+    return find_difference(row, intent, shop=tools.shop, now=tools.now(), requires_action_seconds=seconds)
+
+
+OUTAGES = (Deferred, stripe.StripeError, BotoCoreError, ClientError, SecretUnavailable)
+"""What may stop the work on an event or a row halfway: it has to be done again."""
+
+
+def cause_of(error: Exception) -> Cause | None:
+    """The alarm's cause if a person must act, else None."""
+    if isinstance(error, Deferred):
+        return error.alarm
+    if isinstance(error, stripe.StripeError):
+        return classify(error).alarm
+    is_expected = is_outage(error) if isinstance(error, ClientError) else isinstance(error, OUTAGES)
+    return None if is_expected else Cause.UNEXPECTED_ERROR

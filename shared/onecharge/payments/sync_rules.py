@@ -8,7 +8,7 @@ from typing import Any
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import Payment
-from onecharge.payments.charge_rules import Finalize, after_charge, final_changes, reason_of_cancellation
+from onecharge.payments.charge_rules import Outcome, final_changes, reason_of_cancellation, refunds_and_dispute
 from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -45,14 +45,14 @@ def find_difference(
     if row.state is PaymentState.SUCCEEDED:
         return Difference("the row says SUCCEEDED, and its PaymentIntent does not", alarm=Cause.MONEY_DIFFERS)
     if intent.status == "canceled" and row.state in (PaymentState.DECLINED, PaymentState.REQUIRES_ACTION):
-        final = Finalize(PaymentState.CANCELED, intent, reason_of_cancellation(intent))
-        return Difference("it was canceled: the row becomes CANCELED", final_changes(final, now))
+        outcome = Outcome(PaymentState.CANCELED, intent, reason_of_cancellation(intent))
+        return Difference("it was canceled: the row becomes CANCELED", final_changes(outcome, now))
     if row.state is not PaymentState.REQUIRES_ACTION:
         # A worker finishes what is PENDING, and what is to be canceled is.
         return None
     if intent.status == "requires_payment_method":
-        final = Finalize(PaymentState.DECLINED, intent, intent.error_code or intent.status)
-        return Difference("the customer's bank declined: the row becomes DECLINED", final_changes(final, now))
+        outcome = Outcome(PaymentState.DECLINED, intent, intent.error_code or intent.status)
+        return Difference("the customer's bank declined: the row becomes DECLINED", final_changes(outcome, now))
     if intent.status == "requires_action" and now - (row.finalized_at or 0) >= requires_action_seconds:
         return Difference("3-D Secure was not finished in time: it is canceled", expires=True)
     return None
@@ -79,7 +79,7 @@ def _of_another(row: Payment, intent: StripeIntent) -> Difference | None:
 
 def _of_success(row: Payment, intent: StripeIntent, now: int) -> Difference | None:
     if row.state is PaymentState.SUCCEEDED:
-        changes = after_charge(intent)
+        changes = refunds_and_dispute(intent)
         known = {name: getattr(row, name) for name in changes}
         return Difference("its refunds or its dispute changed", changes) if changes != known else None
     if row.state is PaymentState.CANCELED:
@@ -93,7 +93,7 @@ def _of_success(row: Payment, intent: StripeIntent, now: int) -> Difference | No
     is_late = row.state is PaymentState.DECLINED
     return Difference(
         "it succeeded: the row becomes SUCCEEDED",
-        final_changes(Finalize(PaymentState.SUCCEEDED, intent), now),
+        final_changes(Outcome(PaymentState.SUCCEEDED, intent), now),
         alarm=Cause.PAID_AFTER_DECLINE if is_late else None,
     )
 
@@ -108,5 +108,5 @@ def recovered(intent: StripeIntent, now: int) -> dict[str, Any]:
         "attempt": 1,
         "correlation_id": "recovered",
         "claimed_at": now,
-        **final_changes(Finalize(PaymentState.SUCCEEDED, intent), intent.charged_at or now),
+        **final_changes(Outcome(PaymentState.SUCCEEDED, intent), intent.charged_at or now),
     }

@@ -19,8 +19,7 @@ FUTURE_MAX_SECONDS = 3600
 differ. A later time would let its PaymentIntent be created after Stripe has forgotten its keys."""
 
 RETENTION_SECONDS = 500 * 24 * 3600
-"""A row's time to live after its last outcome. The order outlives it by 30 days. An unfinished row does not expire.
-"""
+"""How long a row is kept after its last outcome. Its order is kept 30 days longer; an unfinished row, always."""
 
 _START_SECONDS, _DYNAMODB_SECONDS, _PAUSE_SECONDS = 4, 3, 1
 _LEASE_MARGIN_SECONDS = 5

@@ -10,8 +10,9 @@ from aws_lambda_powertools import Logger
 from onecharge.contract.events import Event
 from onecharge.payments.charge_rows import Payment, PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
+from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_rate import StripeRate
-from onecharge.payments.stripe_responses import Deferred, StripeIntent, classify
+from onecharge.payments.stripe_responses import Deferred, StripeIntent
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.metrics import Alarm
 
@@ -40,6 +41,29 @@ class Tools:
     publish: Callable[[Event], None] = _nothing
     """Publishes the outcome of a refund. Raises Deferred, and botocore's errors."""
 
+    def fetch_intent(self, payment_intent_id: str, *, is_disputed: bool = False) -> StripeIntent:
+        """The PaymentIntent as it is now, with the refunds and the dispute of its charge. Raises Deferred.
+
+        Args:
+            is_disputed: whether an event says so: its charge may not say so yet.
+        """
+        self.require_time()
+        intent = self.stripe.retrieve(payment_intent_id).shown()
+        return self._with_dispute(replace(intent, is_disputed=intent.is_disputed or is_disputed))
+
+    def _with_dispute(self, intent: StripeIntent) -> StripeIntent:
+        if intent.is_disputed:
+            self.require_time()
+        try:
+            return self.stripe.with_dispute_that_counts(intent)
+        except stripe.StripeError as error:
+            raise classify(error).deferred from error
+
+    def cancel(self, intent: StripeIntent, reason: str = "requested_by_customer") -> StripeIntent:
+        """Cancel the PaymentIntent; returns its state afterwards, which may be `succeeded`. Raises Deferred."""
+        self.require_time()
+        return self._with_dispute(self.stripe.cancel(intent.payment_intent_id, reason).shown())
+
     @property
     def shop(self) -> str:
         return self.stripe.shop
@@ -58,29 +82,6 @@ class Tools:
         if not take(self.deadline):
             raise Deferred("Stripe's rate limit is reached")
         self.require_time()
-
-    def retrieve(self, payment_intent_id: str, *, is_disputed: bool = False) -> StripeIntent:
-        """The PaymentIntent as it is now, with the refunds and the dispute of its charge. Raises Deferred.
-
-        Args:
-            is_disputed: whether an event says so: its charge may not say so yet.
-        """
-        self.require_time()
-        intent = self.stripe.retrieve(payment_intent_id).shown()
-        return self._with_dispute(replace(intent, is_disputed=intent.is_disputed or is_disputed))
-
-    def cancel(self, intent: StripeIntent, reason: str = "requested_by_customer") -> StripeIntent:
-        """Cancel the PaymentIntent; returns its state afterwards, which may be `succeeded`. Raises Deferred."""
-        self.require_time()
-        return self._with_dispute(self.stripe.cancel(intent.payment_intent_id, reason).shown())
-
-    def _with_dispute(self, intent: StripeIntent) -> StripeIntent:
-        if intent.is_disputed:
-            self.require_time()
-        try:
-            return self.stripe.with_dispute(intent)
-        except stripe.StripeError as error:
-            raise classify(error).deferred from error
 
     def alarm(self, cause: Cause, message: str, row: Payment | None, intent: StripeIntent | None, **about: Any) -> None:
         """Report what happened although it should not, or what no rule can correct."""

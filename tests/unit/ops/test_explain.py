@@ -119,7 +119,7 @@ def test_charges_disputes_and_cancellations_are_in_the_timeline(operated: Operat
     behind, lost = sentences(operated)
     assert ("its refunds or its dispute changed" in behind, "is lost" in lost) == (True, True)
     stripe = operated.stack.payment_intents
-    counts = stripe.with_dispute(stripe.retrieve(own).shown()).dispute
+    counts = stripe.with_dispute_that_counts(stripe.retrieve(own).shown()).dispute
     assert counts is not None
     operated.set_payment(ORDER_ID, dispute_id=counts.dispute_id, dispute_status=counts.status)
     assert (counts.status, sentences(operated)) == ("lost", [FINE, lost])

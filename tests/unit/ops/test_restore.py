@@ -9,9 +9,9 @@ import pytest
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import Payment, PaymentStore
-from onecharge.payments.payment_intents import PaymentIntents, Response
+from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.stripe_events import ReconcileCheckpoint
-from onecharge.payments.stripe_responses import Failure, ResponseKind
+from onecharge.payments.stripe_responses import Failure, Response, ResponseKind
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import to_item
 from ops import restore

@@ -8,7 +8,7 @@ import pytest
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import KEYS_USED_UP
-from onecharge.payments.charge_rules import CREATE_SECONDS, Cancel, Confirm, Finalize, decide, is_held, may_create
+from onecharge.payments.charge_rules import CREATE_SECONDS, Cancel, Confirm, Outcome, decide, is_held, may_create
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import Cause
 from tests.shop.builders import DAY, HOUR, REQUEST, SHOP, T0, intent, payment
@@ -33,7 +33,7 @@ def test_the_status_decides_the_next_step() -> None:
     be charged, whoever canceled it."""
     for status, canceling, is_answered, money in product([*STEPS, "canceled"], (None, T0), (False, True), MONEY):
         step = decide(payment(cancel_requested_at=canceling), intent(status, **money), is_answered=is_answered)
-        found = step.state if isinstance(step, Finalize) else step.alarm if isinstance(step, Deferred) else type(step)
+        found = step.state if isinstance(step, Outcome) else step.alarm if isinstance(step, Deferred) else type(step)
         if status == "canceled":
             expected: Any = PaymentState.CANCELED
         else:
@@ -56,7 +56,7 @@ def test_an_end_has_a_reason(status: str, changes: dict[str, Any], reason: str |
     """A decline's is Stripe's code; without one, the general one. 3-D Secure that expired is a cancellation's."""
     shown = intent(status, **changes)
     step = decide(payment(), shown, is_answered=True)
-    assert isinstance(step, Finalize)
+    assert isinstance(step, Outcome)
     assert (step.intent, step.reason) == (shown, reason)
 
 

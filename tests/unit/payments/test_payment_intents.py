@@ -8,9 +8,10 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 import pytest
 from responses import RequestsMock
 
+from onecharge.payments.disputes import Dispute
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.stripe_client import stripe_client
-from onecharge.payments.stripe_responses import Dispute, ResponseKind, StripeIntent
+from onecharge.payments.stripe_responses import ResponseKind, StripeIntent
 from tests.shop.builders import (
     BOUNDS,
     INTENTS,
@@ -94,7 +95,7 @@ def test_the_dispute_that_counts_is_retrieved_with_it(
     found = [{"id": f"dp_{number}", "status": status} for number, status in enumerate(statuses)]
     if is_told or is_shown:
         http.get(f"{STRIPE_API}/v1/disputes", json={"object": "list", "data": found, "has_more": False})
-    shown = tools_of(Mock(), intents, lambda: T0).retrieve("pi_1", is_disputed=is_told)
+    shown = tools_of(Mock(), intents, lambda: T0).fetch_intent("pi_1", is_disputed=is_told)
     assert shown.dispute == (counts if is_told or is_shown else None)
     queries = [parse_qs(urlsplit(str(call.request.url)).query) for call in http.calls]
     assert queries[0] == {"expand[0]": ["latest_charge"]}

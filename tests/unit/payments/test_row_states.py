@@ -13,7 +13,7 @@ import pytest
 from onecharge.contract.states import PaymentState
 from onecharge.payments import charge_rows
 from onecharge.payments.charge_rows import TERMINAL, Payment, PaymentStore, WriteRefused
-from onecharge.payments.charge_rules import Finalize, final_changes
+from onecharge.payments.charge_rules import Outcome, final_changes
 from onecharge.payments.sync_rules import find_difference, recovered
 from onecharge.runtime.dynamodb import from_item, to_item
 from tests.shop.builders import INDEXES, ORDER_ID, PAYMENTS, REQUEST, SHOP, T0, TABLES, intent, order
@@ -45,7 +45,7 @@ def writes(store: PaymentStore, row: Payment | None) -> Iterator[Callable[[], ob
     yield partial(store.write_if_unchanged, row, {"last_emitted_at": LATER}, now=LATER)
     own = intent(payment_intent_id=row.payment_intent_id) if row.payment_intent_id else None
     for state in {*PaymentState} - {PaymentState.PENDING}:
-        yield partial(store.finalize, row, final_changes(Finalize(state, own), T0), now=T0)
+        yield partial(store.finalize, row, final_changes(Outcome(state, own), T0), now=T0)
     for status in STATUSES:
         shown = intent(status)
         difference = find_difference(row, shown, shop=SHOP, now=LATER, requires_action_seconds=0)

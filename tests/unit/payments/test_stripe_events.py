@@ -7,6 +7,7 @@ import pytest
 import stripe
 from responses import RequestsMock
 
+from onecharge.payments.disputes import Dispute
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.stripe_events import (
     EVENT_TYPES,
@@ -16,7 +17,6 @@ from onecharge.payments.stripe_events import (
     list_events,
     parse_event,
 )
-from onecharge.payments.stripe_responses import Dispute
 from tests.shop.builders import BOUNDS, ORDER_ID, SHOP, STRIPE_API, T0, intent, metadata, stripe_intent
 from tests.shop.shop import Shop
 

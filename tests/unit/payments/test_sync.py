@@ -200,7 +200,7 @@ def test_a_dispute_that_stripe_does_not_list_yet_is_an_alarm(shop: Shop, monkeyp
     shop.deliver()
     sent = shop.stripe.disputed("pi_0", "needs_response")
     with monkeypatch.context() as lagging:
-        lagging.setattr(PaymentIntents, "with_dispute", lambda _, intent: intent)
+        lagging.setattr(PaymentIntents, "with_dispute_that_counts", lambda _, intent: intent)
         happens(shop, sent)
     assert (shop.payment().dispute, shop.alarms) == (None, [Cause.CHARGE_DISPUTED])
     happens(shop, sent)

@@ -7,7 +7,8 @@ import pytest
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rows import Payment
-from onecharge.payments.stripe_responses import Dispute, StripeIntent
+from onecharge.payments.disputes import Dispute
+from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from tests.shop.builders import AMOUNT_MINOR, SHOP, T0, intent, payment
