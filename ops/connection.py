@@ -24,8 +24,8 @@ from botocore.config import Config
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.orders.refund_store import OrderRefundStore
 from onecharge.orders.store import OrderStore
-from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
+from onecharge.payments.payments_table import PaymentStore
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.dynamodb import to_item

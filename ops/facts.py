@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from onecharge.contract.events import reason_of
 from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charge_rows import Payment, payment_of
 from onecharge.payments.disputes import Dispute
 from onecharge.payments.payment_intents import read_intent
+from onecharge.payments.payments_table import Payment, payment_of
 from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_responses import Failure, StripeIntent
 from ops.connection import Stack

@@ -17,9 +17,9 @@ from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.transitions import OUTCOMES, WAITING
-from onecharge.payments.charge_rows import UNPAID, Payment
 from onecharge.payments.charge_rules import decide, is_held
 from onecharge.payments.payment_intents import read_refund
+from onecharge.payments.payments_table import UNPAID, Payment
 from onecharge.payments.refund_rules import StripeRefund
 from onecharge.payments.refund_rules import own as own_refund
 from onecharge.payments.stripe_responses import Deferred, ResponseKind, StripeIntent

@@ -19,9 +19,9 @@ from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStore
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.charge_rows import OTHER_PARAMETERS, Payment, PaymentStore, WriteRefused
 from onecharge.payments.charge_rules import CREATE_SECONDS, Outcome, final_changes, is_held, reason_of_cancellation
 from onecharge.payments.payment_intents import PaymentIntents, metadata_of, read_intent
+from onecharge.payments.payments_table import OTHER_PARAMETERS, Payment, PaymentStore, WriteRefused
 from onecharge.payments.stripe_responses import ResponseKind, StripeIntent
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.dynamodb import ALL_SHARDS

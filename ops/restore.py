@@ -19,7 +19,7 @@ from itertools import batched
 from typing import Any, NamedTuple
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import Payment, WriteRefused, payment_of
+from onecharge.payments.payments_table import Payment, WriteRefused, payment_of
 from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.stripe_responses import Deferred, StripeIntent

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from onecharge.contract.events import OrderId
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
+from onecharge.payments.payments_table import PaymentStore
 from onecharge.runtime.http_api import HttpApi, JsonResponse, ResponseModel, order_not_found, respond, try_again
 
 

@@ -16,8 +16,8 @@ from aws_lambda_powertools import Logger
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.apply import apply
-from onecharge.payments.charge_rows import WriteRefused
 from onecharge.payments.charge_rules import is_held
+from onecharge.payments.payments_table import WriteRefused
 from onecharge.payments.stripe_events import (
     RECEIVED_STEP_SECONDS,
     Received,

@@ -25,9 +25,9 @@ from local.stack import Stack as LocalStack
 from onecharge.orders.ids import order_id_of
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.charge_rows import payment_of
 from onecharge.payments.charge_rules import KEY_AGES_SECONDS
 from onecharge.payments.payment_intents import confirm_key, create_key
+from onecharge.payments.payments_table import payment_of
 from onecharge.runtime.dynamodb import to_item
 from ops.connection import Stack
 from ops.errors import Problem

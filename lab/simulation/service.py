@@ -13,9 +13,9 @@ from onecharge.contract.refund_events import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.apply import apply
-from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.deliveries import handle
 from onecharge.payments.payment_intents import PaymentIntents
+from onecharge.payments.payments_table import PaymentStore
 from onecharge.payments.refund import refund
 from onecharge.payments.stripe_events import NewestReceived, Received, ReconcileCheckpoint, parse_event
 from onecharge.payments.sync import OUTAGES

@@ -39,9 +39,9 @@ from lab.simulation.service import (
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charge_rows import Payment, payment_of
 from onecharge.payments.charge_rules import CREATE_SECONDS
 from onecharge.payments.payment_intents import description_of
+from onecharge.payments.payments_table import Payment, payment_of
 from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.alarms import Cause

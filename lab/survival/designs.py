@@ -12,9 +12,9 @@ from lab.survival import published_designs as published
 from lab.survival.design import Clients, Design, Handler
 from onecharge.contract.states import PaymentState
 from onecharge.orders.store import OrderStore
-from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.deliveries import handle
 from onecharge.payments.payment_intents import PaymentIntents
+from onecharge.payments.payments_table import PaymentStore
 from onecharge.payments.time_bounds import STRIPE_RETRIES
 from onecharge.runtime.consumer import Consumer
 from onecharge.runtime.queues import Delivery

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments import charge_rows
-from onecharge.payments.charge_rows import TERMINAL, Payment, PaymentStore, WriteRefused
+from onecharge.payments import payments_table
 from onecharge.payments.charge_rules import Outcome, final_changes
 from onecharge.payments.deliveries import is_duplicate
 from onecharge.payments.disputes import Dispute
+from onecharge.payments.payments_table import TERMINAL, Payment, PaymentStore, WriteRefused
 from onecharge.payments.sync_rules import recovered
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.dynamodb import SHARDS, from_item, shard_of, to_item
@@ -90,7 +90,7 @@ class Rows:
 
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
-    monkeypatch.setattr(charge_rows, "token_hex", lambda _: "owner")
+    monkeypatch.setattr(payments_table, "token_hex", lambda _: "owner")
     return Rows()
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from onecharge.contract.events import OrderPlaced
 from onecharge.contract.refund_events import RefundRequested, RefundRequestedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import UNFINISHED, FrozenRequest, Payment
 from onecharge.payments.payment_intents import description_of
+from onecharge.payments.payments_table import UNFINISHED, FrozenRequest, Payment
 from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.dynamodb import to_item

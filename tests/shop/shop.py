@@ -20,9 +20,9 @@ from onecharge.contract.events import CancelRequestedEvent, OrderPlaced, OrderPl
 from onecharge.contract.refund_events import RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.apply import apply
-from onecharge.payments.charge_rows import FrozenRequest, Payment, PaymentStore
 from onecharge.payments.deliveries import handle
 from onecharge.payments.payment_intents import PaymentIntents, description_of
+from onecharge.payments.payments_table import FrozenRequest, Payment, PaymentStore
 from onecharge.payments.refund import refund
 from onecharge.payments.stripe_events import Received, ReconcileCheckpoint, StripeEvent
 from onecharge.payments.tools import Tools

@@ -6,8 +6,8 @@ from typing import Any
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import Event
-from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
+from onecharge.payments.payments_table import PaymentStore
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.payments.tools import Tools
 from onecharge.runtime.metrics import Counts

@@ -17,9 +17,9 @@ import boto3
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, new_order_item
 from onecharge.orders.transitions import WAITING
-from onecharge.payments.charge_rows import Payment
 from onecharge.payments.deliveries import handle as charge_order
 from onecharge.payments.payment_intents import description_of
+from onecharge.payments.payments_table import Payment
 from onecharge.runtime.dynamodb import from_item, shard_of, to_item
 from ops.command_line import COMMANDS, parser
 from ops.connection import Stack

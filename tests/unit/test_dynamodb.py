@@ -7,7 +7,7 @@ import pytest
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
 from onecharge.orders.store import OrderStore
-from onecharge.payments.charge_rows import PaymentStore
+from onecharge.payments.payments_table import PaymentStore
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore
 from onecharge.runtime.dynamodb import from_item, read_items, to_item
 

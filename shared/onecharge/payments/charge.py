@@ -5,14 +5,13 @@
 
 Only this module sends confirms, the one request that charges. charge_rules.py decides the next step, as a pure
 function; deliveries.py writes the outcome that `charge` returns, or gives the lease back. `tools.payments` is the table
-(charge_rows.py). `tools.stripe` sends the requests (payment_intents.py). `tools.fetch_intent` and `tools.cancel`
+(payments_table.py). `tools.stripe` sends the requests (payment_intents.py). `tools.fetch_intent` and `tools.cancel`
 send theirs only before the delivery's deadline, and also read the charge's dispute, if it has one.
 """
 
 from dataclasses import replace
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import KEYS_USED_UP, OTHER_PARAMETERS, Payment
 from onecharge.payments.charge_rules import (
     KEY_AGES_SECONDS,
     NOT_CHARGEABLE,
@@ -24,6 +23,7 @@ from onecharge.payments.charge_rules import (
     is_held,
     window_age_seconds,
 )
+from onecharge.payments.payments_table import KEYS_USED_UP, OTHER_PARAMETERS, Payment
 from onecharge.payments.stripe_responses import Deferred, Failure, ResponseKind, StripeIntent
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import Payment
+from onecharge.payments.payments_table import Payment
 from onecharge.payments.stripe_responses import Deferred, StripeIntent
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause

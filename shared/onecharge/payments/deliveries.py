@@ -14,8 +14,8 @@ from typing import Any
 from onecharge.contract.events import CancelRequestedEvent, OrderPlacedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge import charge
-from onecharge.payments.charge_rows import TERMINAL, FrozenRequest, Payment, WriteRefused
 from onecharge.payments.charge_rules import Held, final_changes
+from onecharge.payments.payments_table import TERMINAL, FrozenRequest, Payment, WriteRefused
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.payments.sync import report_dispute
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS

@@ -4,8 +4,8 @@ import time
 from dataclasses import replace
 
 from onecharge.contract.events import Event
-from onecharge.payments.charge_rows import PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
+from onecharge.payments.payments_table import PaymentStore
 from onecharge.payments.stripe_client import StripeAccount
 from onecharge.payments.stripe_rate import StripeRate, share
 from onecharge.payments.stripe_responses import Deferred

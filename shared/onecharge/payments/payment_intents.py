@@ -13,8 +13,8 @@ import stripe
 
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.refund_events import RefundRequested
-from onecharge.payments.charge_rows import Payment
 from onecharge.payments.disputes import Dispute
+from onecharge.payments.payments_table import Payment
 from onecharge.payments.refund_rules import StripeRefund
 from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_responses import Failure, Response, ResponseKind, StripeIntent

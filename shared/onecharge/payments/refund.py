@@ -15,7 +15,7 @@ import stripe
 
 from onecharge.contract.refund_events import REFUND_ID_PATTERN, RefundOutcome, RefundOutcomeEvent, RefundRequestedEvent
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import Payment, WriteRefused
+from onecharge.payments.payments_table import Payment, WriteRefused
 from onecharge.payments.refund_rules import OVERDUE_SECONDS, Sent, StripeRefund, decide, refusal_of, refused
 from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_events import StripeEvent

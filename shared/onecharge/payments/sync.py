@@ -15,8 +15,8 @@ import stripe
 from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import Payment, WriteRefused
 from onecharge.payments.disputes import Dispute
+from onecharge.payments.payments_table import Payment, WriteRefused
 from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_responses import Deferred, ResponseKind, StripeIntent

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import Payment
 from onecharge.payments.charge_rules import Outcome, final_changes, reason_of_cancellation, refunds_and_dispute
+from onecharge.payments.payments_table import Payment
 from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause

@@ -8,8 +8,8 @@ import stripe
 from aws_lambda_powertools import Logger
 
 from onecharge.contract.events import Event
-from onecharge.payments.charge_rows import Payment, PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
+from onecharge.payments.payments_table import Payment, PaymentStore
 from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_rate import StripeRate
 from onecharge.payments.stripe_responses import Deferred, StripeIntent

@@ -13,8 +13,8 @@ import stripe
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charge_rows import Payment
 from onecharge.payments.disputes import Dispute
+from onecharge.payments.payments_table import Payment
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from ops.explain import events
 from ops.facts import Facts, IntentFacts

@@ -11,8 +11,8 @@ import pytest
 
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
-from onecharge.payments.charge_rows import KEYS_USED_UP, OTHER_PARAMETERS
 from onecharge.payments.charge_rules import CREATE_SECONDS
+from onecharge.payments.payments_table import KEYS_USED_UP, OTHER_PARAMETERS
 from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from ops.errors import Problem

@@ -8,8 +8,8 @@ import boto3
 import pytest
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import Payment, PaymentStore
 from onecharge.payments.payment_intents import PaymentIntents
+from onecharge.payments.payments_table import Payment, PaymentStore
 from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.stripe_responses import Failure, Response, ResponseKind
 from onecharge.runtime.checkpoints import CheckpointStore

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from onecharge.payments.charge import STEPS_MAX, charge
-from onecharge.payments.charge_rows import OTHER_PARAMETERS
 from onecharge.payments.charge_rules import CREATE_SECONDS, KEY_AGES_SECONDS, NOT_CHARGEABLE
+from onecharge.payments.payments_table import OTHER_PARAMETERS
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Done

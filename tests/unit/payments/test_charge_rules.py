@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import KEYS_USED_UP
 from onecharge.payments.charge_rules import CREATE_SECONDS, Cancel, Confirm, Outcome, decide, is_held, may_create
+from onecharge.payments.payments_table import KEYS_USED_UP
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import Cause
 from tests.shop.builders import DAY, HOUR, REQUEST, SHOP, T0, intent, payment

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments import charge_rows
-from onecharge.payments.charge_rows import TERMINAL, Payment, PaymentStore, WriteRefused
+from onecharge.payments import payments_table
 from onecharge.payments.charge_rules import Outcome, final_changes
+from onecharge.payments.payments_table import TERMINAL, Payment, PaymentStore, WriteRefused
 from onecharge.payments.sync_rules import find_difference, recovered
 from onecharge.runtime.dynamodb import from_item, to_item
 from tests.shop.builders import INDEXES, ORDER_ID, PAYMENTS, REQUEST, SHOP, T0, TABLES, intent, order
@@ -72,7 +72,7 @@ def check(before: Item | None, after: Item) -> None:
 def test_every_write_keeps_the_rows_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row is indexed exactly while it waits, and expires otherwise. What is final, frozen or requested stays. What
     is to be canceled is PENDING, until it is final."""
-    monkeypatch.setattr(charge_rows, "token_hex", lambda _: "owner")
+    monkeypatch.setattr(payments_table, "token_hex", lambda _: "owner")
     dynamodb: Any = MemoryDynamoDB(keys=TABLES, indexes=INDEXES)
     store, key = PaymentStore(dynamodb, PAYMENTS), to_item({"order_id": ORDER_ID})
 

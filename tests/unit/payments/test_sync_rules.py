@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rows import Payment
 from onecharge.payments.disputes import Dispute
+from onecharge.payments.payments_table import Payment
 from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.time_bounds import RETENTION_SECONDS
