@@ -73,7 +73,9 @@ class OrderRefundStore:
                 "TableName": self.orders_table,
                 "Key": to_item({"order_id": order.order_id}),
                 "UpdateExpression": set_expression({name: f":{name}" for name in facts}),
-                "ConditionExpression": " AND ".join(map(_is_still, known, known.values())),
+                "ConditionExpression": " AND ".join(
+                    ["attribute_exists(order_id)", *map(_is_still, known, known.values())]
+                ),
                 "ExpressionAttributeValues": expression_values(
                     **facts, **{f"was_{name}": value for name, value in known.items()}
                 ),
