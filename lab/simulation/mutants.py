@@ -18,7 +18,7 @@ from onecharge.payments.charge import confirm, create
 from onecharge.payments.charge_rules import Outcome, Step, decide, final_changes, is_held, may_create
 from onecharge.payments.payments_table import Payment, WriteRefused, next_revision
 from onecharge.payments.refund import _write_sent, tell_later_word
-from onecharge.payments.refund_rules import Sent, own, refused
+from onecharge.payments.refund_rules import Sent, own
 from onecharge.payments.refund_rules import decide as decide_refund
 from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_events import parse_event
@@ -293,6 +293,15 @@ def _deciding_refund(**changes: Any) -> Mutate:
     return _replacing(decide_refund, lambda of, listed, **given: decide_refund(of, listed, **{**given, **changes}))
 
 
+def _closing(is_forgotten: Callable[[Sent], bool]) -> Mutate:
+    """The worker decides as if nothing was sent before."""
+
+    def decided(*of: Any, sent: Sent, **given: Any) -> Any:
+        return decide_refund(*of, sent=sent._replace(since=0) if is_forgotten(sent) else sent, **given)
+
+    return _replacing(decide_refund, decided)
+
+
 def _forgets_refusals(world: Any) -> None:
     """Once it is told."""
 
@@ -351,13 +360,15 @@ _REFUNDS: Mapping[str, Mutate] = {
     "the list is not compared with the charge": _deciding_refund(amount_refunded_minor=0),
     "its own is not looked up": _replacing(own, lambda refund_id, listed: None),
     "sent without a word in the row": _replacing(
-        _write_sent, lambda row, id_, sent, tools: _write_sent(row, id_, sent, tools) if sent.code else None
+        _write_sent, lambda row, id_, sent, tools: _write_sent(row, id_, sent, tools) if sent.code else row
     ),
     "the word in the row ignores its revision": _without("revision = :read"),
-    "a refusal is told while a request is open": _replacing(
-        decide_refund, lambda *of, sent, **given: decide_refund(*of, sent=sent._replace(at=0), **given)
+    "a refusal is told while a request is open": _closing(lambda sent: bool(sent.code)),
+    "sent while the list may lack it": _closing(lambda sent: not sent.code),
+    "a refusal answers every request": _replacing(
+        _write_sent,
+        lambda row, id_, sent, tools: _write_sent(row, id_, Sent(0, sent.code) if sent.code else sent, tools),
     ),
-    "a refusal answers every request": _replacing(refused, lambda sent, code, **_: Sent(0, code)),
     "what was refused is sent again": _forgets_refusals,
     "every failure is a refusal": _replacing(
         classify, lambda error: replace(classify(error), kind=ResponseKind.REFUND_REFUSED)

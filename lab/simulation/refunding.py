@@ -84,6 +84,7 @@ SCENARIOS: Mapping[str, RefundScenario] = {
     "banks return": RefundScenario(acts=("bank_returns", "hold", "refund_by_hand"), **_CALM, again_probability=0.08),
     "disputes": RefundScenario(acts=("fight", "dispute"), **_CALM),
     "late 500s, and a list that lags": RefundScenario(
+        acts=("bank_returns", "refund_by_hand"),
         lag_seconds=2 * HOUR,
         refund_fault_probability=0.5,
         stripe_faults=frozenset({"500, executed 23 hours later", "500 after", "drop after"}),

@@ -23,6 +23,7 @@ def explored(left: Bounds, rule: str = "", *, states_max: int = 10**7) -> Explor
 ONE = refund.Left(amounts=(1,), messages=(0, 0))
 DISPUTED = refund.Left(disputed=True, person=1)
 UNSTORED = DISPUTED._replace(stores_refusals=False)
+HIDDEN = ONE._replace(returned=1, error=1, lag=4, ticks=3, messages=(0,))
 EXAMPLE = refund.Left(paid=25, amounts=(10, 15), by_hand=7, person=1, messages=(0, 1), is_successor=False)
 """2,500 paid, 1,000 of ours waits, 700 refunded by hand: 800 are left."""
 
@@ -39,6 +40,7 @@ GATE = (
     ONE._replace(returned=1, messages=(0,), duplicate=1),
     ONE._replace(returned=1, messages=(0,), restore=1),
     ONE._replace(returned=1, messages=(0,), person=1, counts_failed=True),
+    HIDDEN,
     ONE._replace(disputed=True, person=1, restore=1),
     UNSTORED._replace(error=1),
     DISPUTED._replace(duplicate=1),
@@ -65,6 +67,7 @@ NIGHTLY = (
     DISPUTED._replace(restore=1),
     DISPUTED._replace(error=1, duplicate=1),
     ONE._replace(person=1, returned=1),
+    HIDDEN._replace(person=1, returned=0),
     ONE._replace(duplicate=1, returned=1),
     ONE._replace(returned=1, restore=1),
     EXAMPLE,
@@ -93,6 +96,7 @@ MUTANTS: list[Job] = [
     ("a new key each time", ONE._replace(error=1)),
     ("its own is not looked up", ONE._replace(ticks=3)),
     ("the list is not compared", ONE._replace(lag=4, ticks=3)),
+    ("sent while the list may lack it", HIDDEN),
     ("failed ones are not counted", ONE._replace(person=1, returned=1, counts_failed=True, messages=(0,))),
     ("what is pending is left, too", EXAMPLE),
     ("the total of an older revision", ONE._replace(person=1, messages=(0,))),

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from lab.specification.explore import Rules, replaced, use
 
 REMEMBERED = 3
+SENT_AGAIN = 2  # For so long a delivery may begin that sends it again: it may end in the next third.
 BY_HAND = -1
 RANK = {"PENDING": 0, "REFUSED": 1, "SUCCEEDED": 2, "FAILED": 3}
 """The states of a refund at its order. REFUSED is shown as FAILED, too, but Stripe has no such refund."""
@@ -57,11 +58,12 @@ class Key(NamedTuple):
 class Sent(NamedTuple):
     """What the payment's row says of a refund."""
 
-    at: int = -REMEMBERED  # When the last request was sent, unless nothing that was sent can be executed any more.
+    since: int = -9  # When the first request was sent that Stripe may have executed.
     is_refused: bool = False  # By Stripe.
 
-    def is_open(self, time: int) -> bool:
-        return time - self.at < REMEMBERED
+    def is_open(self, s: "State") -> bool:
+        """Its key is known for three thirds; then the list may lack what was sent in the last of them."""
+        return s.time - self.since < REMEMBERED - 1 + s.left.lag
 
 
 class Worker(NamedTuple):
@@ -71,7 +73,7 @@ class Worker(NamedTuple):
     at: str = "unrequested"
     refunded: int = 0  # The charge's amount_refunded.
     sent: Sent = Sent()  # As the row said.
-    is_alone: bool = False  # Nothing was open before its request, and nothing was sent after it.
+    is_alone: bool = False  # Nothing was open before its request.
     outcome: str = ""
     is_behind: bool = False  # The row has been written since it was read.
     is_old: bool = False  # A third of a day has ended since its claim: it ends before the next one does.
@@ -144,7 +146,8 @@ def is_end(s: State) -> bool:
     """Nothing is left to happen, and the order shows what Stripe shows; or a bound: a refund waits for a day to end."""
     for of in pending(s.order):
         key, sent = s.keys[of], s.row.sent[of]
-        if s.time == s.left.ticks and ((key and key.answer == "error") or (sent.is_refused and sent.is_open(s.time))):
+        waits = sent.is_open(s) and (sent.is_refused or s.time - sent.since >= SENT_AGAIN)
+        if s.time == s.left.ticks and ((key and key.answer == "error") or waits):
             return True
     shown = {refund.of: "FAILED" if refund.failed else "SUCCEEDED" for refund in s.refunds}
     is_told = all(told == shown.get(of, "REFUSED") for of, told in enumerate(s.order.refunds))
@@ -298,12 +301,13 @@ def told(s: State, of: int, outcome: str) -> State:
 
 def written(s: State, **changes: Any) -> State:
     """The payment's row; whoever has read it before is behind now."""
-    workers = tuple(w._replace(is_behind=True) if w.at in ("list", "write") else w for w in s.workers)
+    workers = tuple(w._replace(is_behind=True) if w.at in POINTS else w for w in s.workers)
     return s._replace(row=s.row._replace(**changes), workers=workers)
 
 
 def look(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
     """Read the list, which may lack young refunds. If it disagrees with amount_refunded, the message comes again."""
+    waits = "sent while the list may lack it" not in broken
     young = [refund for refund in s.refunds if s.time - refund.made < s.left.lag]
     for hidden in (each for count in range(len(young) + 1) for each in combinations(young, count)):
         listed = [refund for refund in s.refunds if refund not in hidden]
@@ -314,11 +318,13 @@ def look(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
             yield "is found", to(s, place, w, "tell", outcome="FAILED" if own[-1].failed else "SUCCEEDED")
         elif w.refunded > counted and "the list is not compared" not in broken:
             yield "finds a list that disagrees", back(s, place, w)
+        elif not w.sent.is_refused and w.sent.is_open(s) and s.time - w.sent.since >= SENT_AGAIN and waits:
+            yield "is not found, and may be made", back(s, place, w)
         elif not w.sent.is_refused:
             yield "is not found", to(s, place, w, "write", is_behind=w.is_behind)
         elif "a refused one is sent" in broken and w.of not in pending(s.order):
             yield "is sent again", to(s, place, w, "write", is_behind=w.is_behind)
-        elif w.sent.is_open(s.time) and "FAILED is told though a request is open" not in broken:
+        elif w.sent.is_open(s) and "FAILED is told though a request is open" not in broken:
             yield "is not found, refused, and may still be made", back(s, place, w)
         else:
             yield "is not found, and refused", to(s, place, w, "tell", outcome="REFUSED")
@@ -331,10 +337,10 @@ def write(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
     elif w.is_behind and "written on any revision" not in broken:
         yield "finds another row", back(s, place, w)
     else:
-        is_alone = not s.row.sent[w.of].is_open(s.time)
-        after = written(s, sent=replaced(s.row.sent, w.of, Sent(s.time)))
-        others = tuple(each._replace(is_alone=each.is_alone and each.of != w.of) for each in after.workers)
-        yield "is written as sent", to(after._replace(workers=others), place, w, "send", is_alone=is_alone)
+        before = s.row.sent[w.of]
+        is_alone = not before.is_open(s)
+        after = written(s, sent=replaced(s.row.sent, w.of, Sent(s.time) if is_alone else before))
+        yield "is written as sent", to(after, place, w, "send", is_alone=is_alone)
 
 
 def send(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -346,7 +352,8 @@ def send(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
         yield "is sent: a replay", to(s, place, w, "tell", outcome="SUCCEEDED")
     elif known or is_refused(s, s.left.amounts[w.of]):
         after = answered(s, w.of, "refused") if s.left.stores_refusals and not known else s
-        yield "is sent: refused", to(after, place, w, "write the refusal", is_alone=w.is_alone)
+        known_so_far = {"is_alone": w.is_alone, "is_behind": w.is_behind}
+        yield "is sent: refused", to(after, place, w, "write the refusal", **known_so_far)
     else:
         yield "is sent: made", to(answered(made(s, w.of), w.of, "made"), place, w, "tell", outcome="SUCCEEDED")
         if failed := use(s, "error"):
@@ -359,10 +366,12 @@ def send(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
 
 def write_refusal(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
     """It is never sent again. This request has had its answer, which says nothing of another one."""
-    is_closed = w.is_alone or "a refusal answers every request" in broken
-    sent = Sent(Sent().at if is_closed else s.row.sent[w.of].at, is_refused=True)
+    answers_all = "a refusal answers every request" in broken
+    sent = Sent(Sent().since if w.is_alone or answers_all else s.row.sent[w.of].since, is_refused=True)
     if "a refusal is not written" in broken:
         yield "is told REFUSED", to(s, place, w, "tell", outcome="REFUSED")
+    elif w.is_behind and not answers_all:
+        yield "finds another row", back(s, place, w)
     else:
         yield "is written as refused", back(written(s, sent=replaced(s.row.sent, w.of, sent)), place, w)
 

@@ -148,7 +148,7 @@ def test_a_refusal_is_told_and_never_sent_again(shop: Shop, reason: Any, code: s
 
 
 @pytest.mark.parametrize("kind", sorted(FAULTS))
-def test_a_refusal_after_a_request_without_an_answer_is_told_a_day_later(shop: Shop, kind: str) -> None:
+def test_a_refusal_after_a_request_without_an_answer_is_told_days_later(shop: Shop, kind: str) -> None:
     """Until then Stripe may still make the refund, also when the refusal's reason is gone: then it is told as made."""
     shop.io.faults["stripe_create_refund"] = kind
     shop.refund()
@@ -157,18 +157,18 @@ def test_a_refusal_after_a_request_without_an_answer_is_told_a_day_later(shop: S
     shop.refund()
     ends()
     hours = 0
-    while not shop.told and hours < 50:
+    while not shop.told and hours < 80:
         shop.passes(HOUR)
         shop.refund()
         hours += 1
     shop.passes(2 * DAY)
     shop.refund()
     assert {each[0] for each in shop.told} == ({MADE} if shop.refunded else {REFUSED})
-    assert shop.refunded or hours >= 24
+    assert shop.refunded or hours == (1 if kind == "401" else 72)
 
 
-def test_a_refusal_beside_a_request_without_an_answer_is_told_a_day_later(shop: Shop) -> None:
-    """Both were sent in the same second, and the answer to the first one says nothing of the second."""
+def test_a_refusal_beside_a_request_without_an_answer_is_told_days_later(shop: Shop) -> None:
+    """The answer to the first one says nothing of the second: only a later one is written, as one after another."""
     disputed(shop)
 
     def deliver_again() -> None:
@@ -176,11 +176,20 @@ def test_a_refusal_beside_a_request_without_an_answer_is_told_a_day_later(shop: 
         assert shop.refund() == BackOff()
 
     shop.io.at["stripe create refund in flight"] = deliver_again
-    for seconds in (0, 0, 25 * HOUR):
+    for seconds in (0, 0, 3 * DAY - 1):
         shop.passes(seconds)
         assert (shop.refund(), shop.told) == (BackOff(), [])
     shop.passes(1)
     assert (shop.refund(), shop.told) == (Done(), [(REFUSED, "charge_disputed", 0)])
+
+
+def test_a_refund_without_an_answer_is_sent_for_22_hours_and_again_after_three_days(shop: Shop) -> None:
+    """Between them its key may be forgotten, and Stripe's list may still lack it: also one that a bank has returned,
+    which the charge's sum does not show."""
+    for hours, sent in ((0, 1), (21, 2), (1, 2), (49, 2), (1, 3)):
+        shop.passes(hours * HOUR)
+        shop.io.faults["stripe_create_refund"] = "drop before"
+        assert (shop.refund(), posts(shop)) == (BackOff(), sent)
 
 
 BESIDE: dict[str, Callable[[Any], object]] = {
@@ -209,7 +218,7 @@ def test_a_delivery_may_be_disturbed_anywhere(shop: Shop, place: int, happens: s
         assert not (is_refused and shop.told and found) or REFUND_ID in found.refunds_sent
         shop.restore(row)
     if "forgotten" in happens:
-        shop.passes(25 * HOUR)
+        shop.passes(3 * DAY)
         shop.stripe.forget_keys()
     assert finish(shop) == ((REFUSED, "charge_disputed", 0) if is_refused else (MADE, None, 400))
     assert (len({*shop.told}), shop.refunded) == (1, [400] * (not is_refused))

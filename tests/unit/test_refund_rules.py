@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onecharge.payments.refund_rules import UNANSWERED_SECONDS, Sent, StripeRefund, decide, own, refusal_of, refused
+from onecharge.payments.refund_rules import Sent, StripeRefund, decide, own, refusal_of
 from onecharge.payments.stripe_responses import Deferred, Failure, ResponseKind
 from tests.shop.builders import HOUR, OTHER_REFUND_ID, REFUND, REFUND_ID, T0
 
@@ -18,37 +18,29 @@ OWN = {
     status: StripeRefund("re_1", status, 400, "EUR", refund_id=REFUND_ID)
     for status in ("succeeded", "pending", "requires_action", "failed", "canceled")
 }
-SENT_AT = (0, T0, T0 - UNANSWERED_SECONDS + 1, T0 - UNANSWERED_SECONDS)
-"""When the last request was sent: never, now, 25 hours ago or nearly so."""
+SINCE = (0, T0, *(T0 - hours * HOUR + second for hours in (22, 72) for second in (0, 1)))
+"""When the first request was sent: never, now, 22 or 72 hours ago or nearly so."""
 
 
 @pytest.mark.parametrize("status", [None, *OWN])
 def test_what_follows_from_all_that_stripe_may_show(status: str | None) -> None:
-    """Its own refund is told, whatever else is so. Else nothing follows from a list that shows less than the charge;
-    then one that was refused is told, if nothing that was sent may still make it. Only what was not refused is sent."""
-    for others, at, code, excess in product(OTHERS, SENT_AT, (None, "charge_disputed"), (-300, 0, 1, 400)):
+    """Its own refund is told, whatever else is so. Else nothing follows from a list that shows less than the charge,
+    nor while it may lack what was sent. Then one that was refused is told; only what was not refused is sent, or sent
+    again as long as its key is remembered."""
+    for others, since, code, excess in product(OTHERS, SINCE, (None, "charge_disputed"), (-300, 0, 1, 400)):
         listed = [*others, *([OWN[status]] if status else [])]
         total = max(0, sum(each.amount_minor for each in listed) + excess)
         if status:
             wanted: Any = OWN[status]
-        elif excess > 0 or (code and at > T0 - 25 * HOUR):
+        elif excess > 0 or T0 - 72 * HOUR < since <= (T0 if code else T0 - 22 * HOUR):
             wanted = Deferred
         else:
             wanted = code and StripeRefund(None, "refused", 400, "EUR", REFUND_ID, code)
         try:
-            decided: Any = decide(REFUND.data, listed, amount_refunded_minor=total, sent=Sent(at, code), now=T0)
+            decided: Any = decide(REFUND.data, listed, amount_refunded_minor=total, sent=Sent(since, code), now=T0)
         except Deferred:
             decided = Deferred
-        assert decided == wanted, (others, at, code, excess)
-
-
-@pytest.mark.parametrize("before", [*SENT_AT, T0 - UNANSWERED_SECONDS - 1])
-@pytest.mark.parametrize("later", [0, 1])
-def test_a_refusal_says_nothing_of_another_request(before: int, later: int) -> None:
-    """One that was sent a day before, or less, or meanwhile, may still make the refund."""
-    is_alone = not later and before <= T0 - UNANSWERED_SECONDS
-    found = refused(Sent(T0 + later), "a", sent_at=T0, before=Sent(before))
-    assert found == Sent(0 if is_alone else T0 + later, "a")
+        assert decided == wanted, (others, since, code, excess)
 
 
 def test_a_refund_that_is_made_comes_before_one_that_failed() -> None:

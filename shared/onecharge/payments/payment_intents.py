@@ -143,14 +143,14 @@ class PaymentIntents:
         # A replay shows it as it was then: the next delivery lists it.
         return Failure(ResponseKind.RETRYABLE, "replayed") if is_replay(made) else read_refund(made)
 
+    def retrieve_refund(self, stripe_refund_id: str) -> StripeRefund:
+        """The refund as it is now. Raises stripe.StripeError."""
+        return read_refund(self.client.v1.refunds.retrieve(stripe_refund_id))
+
     def list_refunds(self, payment_intent_id: str) -> list[StripeRefund]:
         """All refunds of the PaymentIntent, the newest first. Raises stripe.StripeError."""
         parameters: Any = {"payment_intent": payment_intent_id, "limit": _PAGE_SIZE}
         return list(map(read_refund, self.client.v1.refunds.list(parameters).auto_paging_iter()))
-
-    def retrieve_refund(self, stripe_refund_id: str) -> StripeRefund:
-        """The refund as it is now. Raises stripe.StripeError."""
-        return read_refund(self.client.v1.refunds.retrieve(stripe_refund_id))
 
 
 def is_replay(answer: Any) -> bool:

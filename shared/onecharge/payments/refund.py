@@ -9,6 +9,7 @@ whether Stripe has answered the requests, and what it has refused. Only this mod
 """
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import stripe
@@ -16,7 +17,7 @@ import stripe
 from onecharge.contract.refund_events import REFUND_ID_PATTERN, RefundOutcome, RefundOutcomeEvent, RefundRequestedEvent
 from onecharge.contract.states import PaymentState
 from onecharge.payments.payments_table import Payment, WriteRefused
-from onecharge.payments.refund_rules import OVERDUE_SECONDS, Sent, StripeRefund, decide, refusal_of, refused
+from onecharge.payments.refund_rules import OVERDUE_SECONDS, UNCLEAR, Sent, StripeRefund, decide, refusal_of
 from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_responses import Deferred
@@ -57,24 +58,25 @@ def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
 
 def send(event: RefundRequestedEvent, row: Payment, before: Sent, tools: Tools) -> StripeRefund:
     """Create the refund, once the row says so: whoever has read the row before cannot send it. Raises Deferred."""
-    wanted, sent_at = event.data, max(tools.now(), before.at + 1)
+    wanted, now = event.data, tools.now()
+    since = before.open_since(now)
     tools.wait_for_token(tools.rate.refunds.take)
-    _write_sent(row, wanted.refund_id, Sent(sent_at), tools)
+    row = _write_sent(row, wanted.refund_id, Sent(since or now), tools)
     made = tools.stripe.create_refund(wanted, str(row.payment_intent_id))
     if isinstance(made, StripeRefund):
         return made
-    if (code := refusal_of(made)) is None or (latest := tools.payments.read(wanted.order_id)) is None:
-        raise made.deferred
-    sent = refused(latest.refunds_sent.get(wanted.refund_id, Sent()), code, sent_at=sent_at, before=before)
-    _write_sent(latest, wanted.refund_id, sent, tools)
-    raise Deferred(f"Stripe refuses it ({code}), which the next delivery tells")
+    code = refusal_of(made)
+    if made.kind not in UNCLEAR:
+        with suppress(Deferred):  # Then another worker may have sent it meanwhile, of which this answer says nothing.
+            _write_sent(row, wanted.refund_id, Sent(since, code), tools)
+    raise Deferred(f"Stripe refuses it ({code}), which a later delivery tells") if code else made.deferred
 
 
-def _write_sent(row: Payment, refund_id: str, sent: Sent, tools: Tools) -> None:
-    """Raises Deferred if the row has changed since it was read."""
+def _write_sent(row: Payment, refund_id: str, sent: Sent, tools: Tools) -> Payment:
+    """Returns the row after it. Raises Deferred if the row has changed since it was read."""
     given = {each: known._asdict() for each, known in {**row.refunds_sent, refund_id: sent}.items()}
     try:
-        tools.payments.write_if_unchanged(row, {"refunds_sent": given}, now=tools.now())
+        return tools.payments.write_if_unchanged(row, {"refunds_sent": given}, now=tools.now())
     except WriteRefused:
         raise Deferred("the payment's row has changed since it was read") from None
 

@@ -7,12 +7,18 @@ from typing import NamedTuple
 from onecharge.contract.refund_events import RefundRequested
 from onecharge.payments.stripe_responses import Deferred, Failure, ResponseKind
 
-UNANSWERED_SECONDS = 25 * 3600
-"""How long after a request without an answer Stripe may still make the refund: 23 hours, as we assume; one for clocks
-that differ; and one since the worker first writes the time, and then sends."""
+SENT_AGAIN_SECONDS = 22 * 3600
+"""For how long after the first request it is repeated: Stripe remembers its key for 24 hours."""
+
+SETTLED_SECONDS = 72 * 3600
+"""How long after the first request Stripe's list may lack the refund: it is repeated for 22 hours, executed within 23,
+as we assume, and listed within 24. Three are for clocks that differ, and for the time between writing and sending."""
 
 OVERDUE_SECONDS = 3600
 """How long a refund may wait before each further delivery raises an alarm."""
+
+UNCLEAR = (ResponseKind.NO_ANSWER, ResponseKind.RETRYABLE, ResponseKind.OTHER_OBJECT)
+"""Stripe may have executed the request, or may still do so."""
 
 REFUSED = "refused"
 """Our status of a refund that Stripe does not make."""
@@ -47,23 +53,14 @@ class StripeRefund:
 class Sent(NamedTuple):
     """What the payment's row says of a refund, from before its first request on."""
 
-    at: int = 0
-    """When the last request was sent, in epoch seconds; no two have the same time. 0: nothing sent can be executed."""
+    since: int = 0
+    """When the first request was sent that Stripe may have executed, in epoch seconds; 0: there is none."""
     code: str | None = None
     """Why Stripe has refused it: it is never sent again."""
 
-    def is_open(self, now: int) -> bool:
-        """Whether Stripe may still execute a request, as far as the row knows."""
-        return now < self.at + UNANSWERED_SECONDS
-
-
-def refused(sent: Sent, code: str, *, sent_at: int, before: Sent) -> Sent:
-    """After Stripe has refused the request of this time: that says nothing of a request before it, or after it.
-
-    `sent` is what the row says now, `before` what it said when this request was to be sent.
-    """
-    is_alone = sent.at == sent_at and not before.is_open(sent_at)
-    return Sent(0 if is_alone else sent.at, code)
+    def open_since(self, now: int) -> int:
+        """The same; 0 also if Stripe's list would show it by now."""
+        return self.since if now < self.since + SETTLED_SECONDS else 0
 
 
 def own(refund_id: str, listed: Sequence[StripeRefund]) -> StripeRefund | None:
@@ -88,10 +85,11 @@ def decide(
         return found
     if amount_refunded_minor > sum(each.amount_minor for each in listed):
         raise Deferred("Stripe's list shows less than its charge")
+    since = sent.open_since(now)
+    if since and (sent.code or now >= since + SENT_AGAIN_SECONDS):
+        raise Deferred("Stripe may have made it by a request without an answer, and not list it yet")
     if sent.code is None:
         return None
-    if sent.is_open(now):
-        raise Deferred("refused, but Stripe may still execute a request that it has not answered")
     return StripeRefund(None, REFUSED, wanted.amount_minor, wanted.currency, wanted.refund_id, sent.code)
 
 
