@@ -52,7 +52,7 @@ class Finding(NamedTuple):
 
 def find(facts: Facts) -> list[Finding]:
     """What a person has to do first, then what happens by itself."""
-    found = [each for rule in (_missing, _row, _disputes, _order, _refunds) for each in rule(facts)]
+    found = [each for rule in (_missing, _log, _row, _disputes, _order, _refunds) for each in rule(facts)]
     if facts.order and all(each.severity is FINE for each in found):
         declined = facts.order.status is OrderStatus.PAYMENT_DECLINED
         more = "another card can be tried" if declined else "nothing is left to do"
@@ -74,6 +74,12 @@ def _missing(facts: Facts) -> Iterator[Finding]:
         says = f"Stripe does not show it: {failure.message or failure.kind}"
         then = "store the right key in the stack's Stripe secret" if failure.alarm else "whatever waits is tried again"
         yield Finding(BROKEN if failure.alarm else WAITS, says, then)
+
+
+def _log(facts: Facts) -> Iterator[Finding]:
+    if facts.lines and facts.lines[-1][1].get("service") == "ops":
+        says = "the rest of the log was not read: it may name another PaymentIntent of the order"
+        yield Finding(WAITS, says, "look for the order's id at Stripe (Dashboard, Payments)")
 
 
 # ---------------------------------------------------------------- the row, as Stripe shows it now

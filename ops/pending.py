@@ -69,6 +69,7 @@ def _alarmed(stack: Stack, since: float) -> Report:
         times = found.pop((line["cause"], about), {}).get("times", 0) + 1
         why = next((f": {line[name]}" for name in ("why", "error") if line.get(name)), "")
         shown = {"at": time_of(at), "cause": line["cause"], "order_id": about, "times": times}
+        shown["payment_intent_id"] = line.get("payment_intent_id")  # `explain` takes it: it may be another one.
         then = f"{stack.command} explain {about}" if about else None
         found[line["cause"], about] = {**shown, "says": f"{line['message']}{why}", "next": then}
     return Report({"total": len(found), "alarms": [*reversed(found.values())]}, is_wrong=bool(found))

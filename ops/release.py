@@ -1,13 +1,13 @@
 """Release what is held: orders whose PaymentIntent may no longer be created, since Stripe may have lost their keys.
 
 It reads Stripe's complete list since the order was placed. What it finds is stored, or canceled; if it finds nothing,
-the worker may create a PaymentIntent once more. Then the order's present event is published. A row without one whose
-order has ended, as after a restore, is looked up alike. Exit status: 0 if each order is released, 1 if not.
+the worker may create a PaymentIntent once more. Then the order's present event is published. Exit status: 0 if each
+order is released, 1 if not.
 """
 
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -59,14 +59,14 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     if arguments.all and (arguments.of or arguments.forget or arguments.nothing):
         raise Problem("--of, --nothing and --forget are for one order")
     release = Release.of(stack, is_dry_run=not arguments.yes, has_looked=arguments.nothing)
+    now = release.stripe_now()
     if arguments.all:
-        now = release.stripe_now()
         rows = release.held(now)
-        fresh = [row for row in rows if now - row.request.placed_at <= ALL_SECONDS]
     else:
         order_id = stack.order_id_of(arguments.order)
         stack.tables_with(order_id)
-        rows = fresh = [release.named(order_id)]
+        rows = [release.named(order_id)]
+    fresh = [row for row in rows if not arguments.all or now - row.request.placed_at <= ALL_SECONDS]
     seen = None if arguments.forget else release.look(fresh)
     found = list[dict[str, Any]]()
     for row in rows:
@@ -157,6 +157,11 @@ ENDS = {OrderStatus.CANCELED: PaymentState.CANCELED, OrderStatus.PAYMENT_DECLINE
 """How a row ends whose order has ended so, if Stripe has nothing: a late duplicate has made the lost row again."""
 
 
+def creates_until(row: Payment) -> int:
+    """Until when a worker may create, whose clock is behind; epoch seconds."""
+    return row.request.placed_at + CREATE_SECONDS + FUTURE_MAX_SECONDS
+
+
 def changes_without(row: Payment, order: StoredOrder | None, now: int, *, has_looked: bool) -> dict[str, Any]:
     """What is written to the row if Stripe has nothing of the order. Raises Blocked."""
     if row.held_because == OTHER_PARAMETERS and not (has_looked or row.cancel_requested_at):
@@ -167,7 +172,7 @@ def changes_without(row: Payment, order: StoredOrder | None, now: int, *, has_lo
         return final_changes(Outcome(end), now)
     if order.money != row.request.money and order.status is not OrderStatus.CANCELING:
         raise Blocked("the order's amount or currency is not the payment's: cancel the order through the API")
-    if now < (over_at := row.request.placed_at + CREATE_SECONDS + FUTURE_MAX_SECONDS):
+    if now < (over_at := creates_until(row)):
         # If the row is lost after it was released, a worker whose clock is behind would create under the first keys.
         raise Blocked(f"a worker whose clock is behind may still create it: run it again at {time_of(over_at)}")
     return {"released_at": now, "held_because": None}
@@ -285,38 +290,39 @@ class Release:
     def release(self, row: Payment, seen: Seen, *, of: str | None = None) -> str:
         """Store what was found, or let the worker create; then publish the order's event. Raises Blocked."""
         order, now = self.orders.find(row.request.order_id), seen.began_at
-        is_waiting = order is not None and order.status in WAITING and row.state is PaymentState.PENDING
-        if is_waiting and not is_held(row, now):
+        if not is_held(row, now):
+            if row.state is not PaymentState.PENDING or order is None or order.status not in WAITING:
+                raise Blocked(f"it is not held: the payment is {row.state}")
             return self._write(row, {}, now, "publish the order's event again: it is not held")
-        if row.state is not PaymentState.PENDING or row.payment_intent_id is not None:
-            raise Blocked(f"it is not held: the payment is {row.state}")
         if row.lease_expires_at > now:
             raise Blocked(f"a worker has it until {time_of(row.lease_expires_at)}: run it again then")
         found = decide(row, seen.by_order[row.request.order_id], shop=self.stripe.shop, of=of)
         if found.store:
-            return self._store(row, found.store, found.cancel, order, now)
+            return self.store(row, found, order, now)
         changes = changes_without(row, order, now, has_looked=self.has_looked)
         if end := changes.get("state"):
             return self._write(row, changes, now, f"end it as {end}, as its order: Stripe has none")
         what = "create a PaymentIntent" + (", and cancel it" if _is_canceling(row, order) else "")
         return self._write(row, changes, now, f"let the worker {what}: Stripe has none")
 
-    def _store(
-        self, row: Payment, intent: StripeIntent, cancel: Sequence[StripeIntent], order: StoredOrder | None, now: int
-    ) -> str:
+    def store(self, row: Payment, found: Decision, order: StoredOrder | None, now: int) -> str:
         """Cancel what is one too many, and write the order's PaymentIntent to the row. Raises Blocked."""
-        if intent.is_open and order and order.status is OrderStatus.CANCELED:
-            raise Blocked(f"the order is CANCELED, but {intent.payment_intent_id} is open: cancel it at Stripe")
+        cancel, store = found
+        if store is None:
+            raise Blocked("Stripe has no PaymentIntent of it")
+        if store.is_open and order and order.status is OrderStatus.CANCELED:
+            raise Blocked(f"the order is CANCELED, but {store.payment_intent_id} is open: cancel it at Stripe")
+        store = self.stripe.with_dispute_that_counts(store)
         # First: the page of a customer may still confirm one of them. If this is interrupted, the next run takes our
         # cancellation for a person's, and the order ends as CANCELED.
         for each in cancel if not self.is_dry_run else ():
             shown = self.stripe.cancel(each.payment_intent_id, "duplicate").intent
             if shown is None or shown.status != "canceled":
                 raise Blocked(f"{each.payment_intent_id} could not be canceled: run it again")
-        what = f"cancel {_ids(cancel)}, and " if cancel else ""
-        what += f"store {intent.payment_intent_id}, which is {intent.status}"
-        what += ": the worker cancels it" if intent.is_open and _is_canceling(row, order) else ""
-        return self._write(row, changes_of(self.stripe.with_dispute_that_counts(intent), order, now), now, what)
+        what = f"store {store.payment_intent_id}, which is {store.status}"
+        what = f"cancel {_ids(cancel)}, and {what}" if cancel else what
+        what += ": the worker cancels it" if store.is_open and _is_canceling(row, order) else ""
+        return self._write(row, changes_of(store, order, now), now, what)
 
     def forget(self, row: Payment) -> str:
         """Let the row forget a PaymentIntent that a wrong Stripe key has made. Raises Blocked."""

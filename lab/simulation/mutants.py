@@ -288,11 +288,6 @@ _CHARGES: Mapping[str, Mutate] = {
 # ---------------------------------------------------------------- refunds
 
 
-def _deciding_refund(**changes: Any) -> Mutate:
-    """The worker decides without one of the things that it has read."""
-    return _replacing(decide_refund, lambda of, listed, **given: decide_refund(of, listed, **{**given, **changes}))
-
-
 def _closing(is_forgotten: Callable[[Sent], bool]) -> Mutate:
     """The worker decides as if nothing was sent before."""
 
@@ -357,7 +352,6 @@ def _is_any(name: str, read: int) -> str:
 
 _REFUNDS: Mapping[str, Mutate] = {
     "another key each time": _with_new_keys("refunds", "create"),
-    "the list is not compared with the charge": _deciding_refund(amount_refunded_minor=0),
     "its own is not looked up": _replacing(own, lambda refund_id, listed: None),
     "sent without a word in the row": _replacing(
         _write_sent, lambda row, id_, sent, tools: _write_sent(row, id_, sent, tools) if sent.code else row

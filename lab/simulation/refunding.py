@@ -303,9 +303,10 @@ class RefundWorld(BothServicesWorld):
     def _restore(self) -> None:
         tools = self.service.tools(OPERATOR_BOUNDS)
         command = self.service.release(self.order_store, self.service.stripe.client)
-        mending = Mending(command, tools)
+        mending = Mending(command, self.refund_store, tools)
         found = [
             *mending.row(ORDER_ID, [tools.fetch_intent(PAYMENT_INTENT)]),
+            *mending.refunds_since(0),
             *mending.orders(),
         ]
         self.service.read_events_again(T0 - DAY)

@@ -243,7 +243,7 @@ class SeamWorld(BothServicesWorld):
         """`ops restore rows`."""
         self.service.read_events_again(T0)
         command = self.service.release(self.order_store, self.service.stripe.client)
-        found = list(self.mends(Mending(command, self.service.tools(OPERATOR_BOUNDS))))
+        found = list(self.mends(Mending(command, self.refund_store, self.service.tools(OPERATOR_BOUNDS))))
         result = found[0].what if found else "nothing"
         self._note(f"restore: {result}", fault=f"restore: {result}")
         self.run_until_idle()

@@ -1,6 +1,6 @@
 """The refund protocol: staff, the order, the worker, the webhook and Stripe. docs/protocol.md, "The refund".
 
-    read the row, then the charge ─► list ─┬─► tell: it is there, or it was refused
+    read the row ─► list ─┬─► tell: it is there, or it was refused
                                            └─► write that it is sent ─► send ─► tell, or write that it is refused
 
 A state is a value; a step yields every state that can follow. Time passes in thirds of a day: Stripe remembers a key
@@ -71,7 +71,6 @@ class Worker(NamedTuple):
 
     of: int
     at: str = "unrequested"
-    refunded: int = 0  # The charge's amount_refunded.
     sent: Sent = Sent()  # As the row said.
     is_alone: bool = False  # Nothing was open before its request.
     outcome: str = ""
@@ -180,7 +179,7 @@ def steps(s: State, broken: Rules) -> Iterator[Step]:
         yield f"the webhook tells {of} {outcome}", after if is_ignored else told(after, of, outcome)
     for place, w in enumerate(s.workers):
         if w.at == "waits":
-            yield f"{w.of} is claimed", to(s, place, w, "list", refunded=amount_refunded(s), sent=s.row.sent[w.of])
+            yield f"{w.of} is claimed", to(s, place, w, "list", sent=s.row.sent[w.of])
         elif w.at == "done":
             if w.of in pending(s.order) and "what is PENDING is not republished" not in broken:
                 yield f"{w.of} is republished", back(s, place, w)
@@ -306,18 +305,14 @@ def written(s: State, **changes: Any) -> State:
 
 
 def look(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
-    """Read the list, which may lack young refunds. If it disagrees with amount_refunded, the message comes again."""
+    """Read the list, which may lack young refunds."""
     waits = "sent while the list may lack it" not in broken
     young = [refund for refund in s.refunds if s.time - refund.made < s.left.lag]
     for hidden in (each for count in range(len(young) + 1) for each in combinations(young, count)):
         listed = [refund for refund in s.refunds if refund not in hidden]
         own = [refund for refund in listed if refund.of == w.of and "its own is not looked up" not in broken]
-        are_counted = "failed ones are not counted" not in broken
-        counted = sum(refund.amount for refund in listed if not refund.failed or are_counted)
         if own:
             yield "is found", to(s, place, w, "tell", outcome="FAILED" if own[-1].failed else "SUCCEEDED")
-        elif w.refunded > counted and "the list is not compared" not in broken:
-            yield "finds a list that disagrees", back(s, place, w)
         elif not w.sent.is_refused and w.sent.is_open(s) and s.time - w.sent.since >= SENT_AGAIN and waits:
             yield "is not found, and may be made", back(s, place, w)
         elif not w.sent.is_refused:

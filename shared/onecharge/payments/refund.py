@@ -1,8 +1,8 @@
 """The refund, on one page: from its message to its outcome, by the rules of docs/protocol.md, "The refund".
 
-read the row ─► read the charge ─► list all refunds ─┬─► it is there, or was refused ─► tell ─► Done
-                                                     └─► it is not ─► write that it is sent ─► send ─┬─► made ─► tell
-                                                                                                     └─► wait
+read the row ─► list all refunds ─┬─► it is there, or was refused ─► tell ─► Done
+                                  └─► it is not ─► write that it is sent ─► send ─┬─► made ─► tell ─► Done
+                                                                                  └─► wait
 
 Stripe's list of the PaymentIntent's refunds is the state: OrderRefunds only has what was told. The payment's row says
 whether Stripe has answered the requests, and what it has refused. Only this module sends requests that refund.
@@ -36,11 +36,10 @@ def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
             raise Deferred("the payment's row is missing, or not SUCCEEDED", alarm=Cause.ROW_LOST)
         if wanted.currency != row.request.currency or wanted.amount_minor > row.request.amount_minor:
             raise PoisonMessage("data.amount_minor: more than was charged, or other money")
-        charged = tools.fetch_intent(row.payment_intent_id).amount_refunded_minor
         tools.require_time()
         listed = tools.stripe.list_refunds(row.payment_intent_id)
         sent = row.refunds_sent.get(wanted.refund_id, Sent())
-        found = decide(wanted, listed, amount_refunded_minor=charged, sent=sent, now=now)
+        found = decide(wanted, listed, sent=sent, now=now)
         found = found or send(event, row, sent, tools)
         # First: what the order service has left to refund is counted from the row's total.
         synced = sync_row(wanted.order_id, row.payment_intent_id, tools)

@@ -69,22 +69,16 @@ def own(refund_id: str, listed: Sequence[StripeRefund]) -> StripeRefund | None:
     return min(found, key=lambda each: each.has_failed, default=None)
 
 
-def decide(
-    wanted: RefundRequested, listed: Sequence[StripeRefund], *, amount_refunded_minor: int, sent: Sent, now: int
-) -> StripeRefund | None:
+def decide(wanted: RefundRequested, listed: Sequence[StripeRefund], *, sent: Sent, now: int) -> StripeRefund | None:
     """What follows from Stripe's refunds of the order's PaymentIntent: what is told, or None: send it. Raises Deferred.
 
     Args:
         listed: all of them, the newest first; read after the row.
-        amount_refunded_minor: the charge's sum, read before the list. Stripe does not say that the list shows a refund
-            immediately, nor that the sum falls when one fails: so those that failed are counted.
         sent: of the row.
         now: epoch seconds, before all of this was read.
     """
     if found := own(wanted.refund_id, listed):
         return found
-    if amount_refunded_minor > sum(each.amount_minor for each in listed):
-        raise Deferred("Stripe's list shows less than its charge")
     since = sent.open_since(now)
     if since and (sent.code or now >= since + SENT_AGAIN_SECONDS):
         raise Deferred("Stripe may have made it by a request without an answer, and not list it yet")

@@ -72,8 +72,9 @@ def test_what_was_not_read_is_reported(operated: OperatedStack, monkeypatch: pyt
     operated.place(order_id=ORDER_ID, status="PAID")
     assert operated.ops("explain", ORDER_ID)[1]["what_happened"] == []
     monkeypatch.setattr(facts, "READ_SECONDS", -1)
-    [told] = operated.ops("explain", ORDER_ID)[1]["what_happened"]
-    assert "the rest of the log" in told["what"]
+    document = operated.ops("explain", ORDER_ID)[1]
+    assert "the rest of the log" in document["what_happened"][0]["what"]
+    assert "look for the order's id at Stripe" in str(document["findings"])
 
 
 def test_the_log_lines_are_in_the_timeline(operated: OperatedStack) -> None:
@@ -181,7 +182,10 @@ def test_each_order_of_an_alarm_is_listed_once_the_newest_first(operated: Operat
     assert operated.ops("pending", "--alarms")[:2] == (0, {"total": 0, "alarms": []})
     for at, line in (
         (1_000, {"cause": "ChargeDisputed", "order_id": "a", "message": "charge disputed"}),
-        (2_000, {"cause": "ChargeDisputed", "order_id": "b", "message": "charge disputed"}),
+        (
+            2_000,
+            {"cause": "ChargeDisputed", "order_id": "b", "message": "disputed", "payment_intent_id": "pi_1"},
+        ),
         (4_000, {"cause": "StripeAccount", "message": "no key"}),
         (3_000, {"cause": "ChargeDisputed", "order_id": "a", "message": "charge disputed", "why": "lost"}),
         (5_000, {"cause": "Held", "Alarm": [1]}),
@@ -193,9 +197,9 @@ def test_each_order_of_an_alarm_is_listed_once_the_newest_first(operated: Operat
     assert (status, [[*each.values()] for each in document["alarms"]]) == (
         1,
         [
-            ["1970-01-01 00:00:04Z", "StripeAccount", "", 1, "no key", None],
-            ["1970-01-01 00:00:03Z", "ChargeDisputed", "a", 2, "charge disputed: lost", f"{explain} a"],
-            ["1970-01-01 00:00:02Z", "ChargeDisputed", "b", 1, "charge disputed", f"{explain} b"],
+            ["1970-01-01 00:00:04Z", "StripeAccount", "", 1, None, "no key", None],
+            ["1970-01-01 00:00:03Z", "ChargeDisputed", "a", 2, None, "charge disputed: lost", f"{explain} a"],
+            ["1970-01-01 00:00:02Z", "ChargeDisputed", "b", 1, "pi_1", "disputed", f"{explain} b"],
         ],
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 import boto3
 import pytest
 
+from onecharge.contract.events import EventType
 from onecharge.contract.states import PaymentState
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.payments_table import Payment, PaymentStore
@@ -16,6 +17,7 @@ from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import to_item
 from ops import restore
 from ops.errors import Problem
+from tests.shop.builders import SHOP
 from tests.support.harness import create_table
 from tests.support.operated_stack import FREE, HOUR, OperatedStack
 
@@ -37,21 +39,26 @@ def shop(aws: None, stripe_base: str) -> OperatedStack:
 
 
 def test_a_row_that_the_table_lacks_is_copied(shop: OperatedStack) -> None:
-    """A dry run only counts. A row that exists was written since, and stays. What was released may have been released
-    again since: the copy is not."""
-    changes: dict[str, Any] = {"ord_1": {}, "ord_2": {"released_at": NOW - 3600}, "ord_3": {}}
+    """A dry run only counts. A row that exists was written since, and stays. One that has expired would be deleted
+    again. What was released may have been released again since: the copy is not."""
+    changes: dict[str, Any] = {
+        "ord_1": {},
+        "ord_2": {"released_at": NOW - 3600},
+        "ord_3": {"expires_at": NOW - 1},
+        "ord_4": {"expires_at": NOW + HOUR},
+    }
     rows = {id_: {"order_id": id_, "state": "PENDING", "revision": 3, **values} for id_, values in changes.items()}
     for row in rows.values():
         shop.dynamodb.put_item(TableName="restored", Item=to_item(row))
     shop.put("PaymentsTable", order_id="ord_1", state="SUCCEEDED")
-    of = {"table": "PaymentsTable"}
-    assert shop.ops(*COPY)[:2] == (1, {**of, "left_as_it_is": 1, "missing": 2})
+    left = {"table": "PaymentsTable", "expired": 1}
+    assert shop.ops(*COPY)[:2] == (1, {**left, "left_as_it_is": 1, "missing": 2})
     assert shop.row("ord_2") == {}
-    assert shop.ops(*COPY, "--yes")[:2] == (0, {**of, "left_as_it_is": 1, "copied": 2})
+    assert shop.ops(*COPY, "--yes")[:2] == (0, {**left, "left_as_it_is": 1, "copied": 2})
     del rows["ord_2"]["released_at"]
     after = {each: shop.row(each) for each in rows}
-    assert after == rows | {"ord_1": {"order_id": "ord_1", "state": "SUCCEEDED"}}
-    assert shop.ops(*COPY, "--yes")[:2] == (0, {**of, "left_as_it_is": 3})
+    assert after == rows | {"ord_1": {"order_id": "ord_1", "state": "SUCCEEDED"}, "ord_3": {}}
+    assert shop.ops(*COPY, "--yes")[:2] == (0, {**left, "left_as_it_is": 3})
 
 
 @pytest.mark.parametrize("table", restore.TABLES)
@@ -111,15 +118,68 @@ def test_a_row_that_is_missing_or_behind_is_written(reconciled: OperatedStack) -
     assert reconciled.payment(lost).state is PaymentState.SUCCEEDED
 
 
-def test_a_row_that_was_put_back_to_before_its_id_is_named_and_released(reconciled: OperatedStack) -> None:
-    """Its order does not wait, so no message comes for it: `release` looks at Stripe, and stores what was charged."""
-    order_id = reconciled.place(status="PAID").order_id
+@pytest.mark.parametrize("card", [None, "pm_card_visa"])
+@pytest.mark.parametrize("status", ["PENDING", "PAYMENT_DECLINED", "CANCELED"])
+def test_the_id_of_the_one_payment_intent_is_stored(reconciled: OperatedStack, status: str, card: str | None) -> None:
+    """The row was put back to before it was stored: even if its 22 hours are over, it is not held. If it was charged,
+    the row says so. What is open is not confirmed for an order that has ended: a declined one waits for a card, a
+    canceled one for a person."""
+    with reconciled.hours_ago(30):
+        order_id = reconciled.place(status=status).order_id
+        reconciled.claim(order_id, **FREE)
+        own = reconciled.intent(order_id, **({"confirm": card} if card else {}))
+    is_left = status == "CANCELED" and not card
+    assert own in restored(reconciled, hours_ago=30)["found"][0]["what"]
+    assert reconciled.payment(order_id).payment_intent_id is None
+    assert restored(reconciled, "--yes", hours_ago=30)["a_person_has_to_see_to"] == [order_id] * is_left
+    row, open_state = reconciled.payment(order_id), "DECLINED" if status == "PAYMENT_DECLINED" else "PENDING"
+    assert (row.payment_intent_id, row.state) == (None if is_left else own, "SUCCEEDED" if card else open_state)
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (({}, {}), "a PaymentIntent too many is open"),
+        (({"amount": 100},), "do not agree"),
+        (({"metadata": {"order_id": OTHER_ID}},), "do not agree"),
+        (({"confirm": "pm_card_visa"}, {"confirm": "pm_card_visa"}), "succeeded"),
+    ],
+    ids=str,
+)
+def test_what_is_not_certain_is_named_and_left(
+    reconciled: OperatedStack, made: tuple[dict[str, Any], ...], says: str
+) -> None:
+    """Several PaymentIntents, or one that does not agree exactly: a person releases the order."""
+    with reconciled.hours_ago(30):
+        reconciled.intent("ord_" + "e" * 32)
+        order_id = reconciled.place().order_id
+        reconciled.claim(order_id, **FREE)
+        for each in made:
+            reconciled.intent(order_id, **each)
+    before, document = reconciled.row(order_id), restored(reconciled, "--yes", hours_ago=30)
+    assert (document["a_person_has_to_see_to"], reconciled.row(order_id)) == ([order_id], before)
+    assert says in document["found"][0]["what"]
+
+
+def test_an_open_payment_intent_of_a_young_order_is_its_workers(reconciled: OperatedStack) -> None:
+    """Its keys may return another one: stored, and lost again, the order would be charged by both."""
+    order_id = reconciled.place().order_id
     reconciled.claim(order_id, **FREE)
-    own, before = reconciled.intent(order_id, confirm="pm_card_visa"), reconciled.row(order_id)
+    reconciled.intent(order_id)
+    before, document = reconciled.row(order_id), restored(reconciled, "--yes")
+    assert (document["found"], reconciled.row(order_id)) == ([], before)
+
+
+def test_an_order_that_was_charged_before_the_restored_time_is_not_charged_again(reconciled: OperatedStack) -> None:
+    """Its row was put back to before the id was stored. Since then Stripe has executed an earlier create, late: that
+    PaymentIntent is open, and the only one that is younger than the restored time."""
+    with reconciled.hours_ago(10):
+        order_id = reconciled.place().order_id
+        reconciled.claim(order_id, **FREE)
+        reconciled.intent(order_id, confirm="pm_card_visa")
+    reconciled.intent(order_id)
     assert restored(reconciled, "--yes")["a_person_has_to_see_to"] == [order_id]
-    assert reconciled.row(order_id) == before
-    assert reconciled.ops("release", order_id, "--yes")[0] == 0
-    assert reconciled.row(order_id).items() >= {"state": "SUCCEEDED", "payment_intent_id": own}.items()
+    assert reconciled.payment(order_id).payment_intent_id is None
 
 
 def test_money_that_no_rule_explains_is_named(reconciled: OperatedStack) -> None:
@@ -146,6 +206,31 @@ def test_a_stripe_that_fails_halfway_or_is_another_account_is_one_line(
     reconciled.standin.assign_api_key("sk_test_operated", "acct_other")
     with pytest.raises(Problem, match="another account's"):
         restored(reconciled, "--yes")
+
+
+# ---------------------------------------------------------------- outcomes of refunds
+
+
+def test_the_outcomes_of_refunds_are_sent_again(reconciled: OperatedStack) -> None:
+    """With Stripe's total, after the row has it; what a bank has returned as FAILED. A dry run sends nothing. What
+    OrderRefunds has lost is named; what was made by hand, or by another shop, is none of ours."""
+    order_id = reconciled.pay().order_id
+    reconciled.put_refund(order_id, refund_id=REFUND_ID, amount_minor=400)
+    made = reconciled.refund(order_id, 400, shop=SHOP, order_id=order_id, refund_id=REFUND_ID)
+    reconciled.refund(order_id, 100)
+    reconciled.refund(order_id, 100, shop="another", order_id=OTHER_ID, refund_id="rfd_" + "c" * 32)
+    assert f"the outcome of {REFUND_ID} is sent again" in said(reconciled)
+    assert reconciled.sns.published == []
+    for event_type, total in ((EventType.REFUND_SUCCEEDED, 600), (EventType.REFUND_FAILED, 200)):
+        restored(reconciled, "--yes")
+        [event] = reconciled.sns.published
+        assert (event.type, event.data.refund_id, event.data.stripe_refund_id) == (event_type, REFUND_ID, made)
+        assert event.data.amount_refunded_minor == reconciled.payment(order_id).amount_refunded_minor == total
+        reconciled.standin.fail_refund(made)
+        reconciled.sns.published.clear()
+    reconciled.delete("OrderRefundsTable", order_id=order_id, refund_id=REFUND_ID)
+    assert restored(reconciled, "--yes")["a_person_has_to_see_to"] == [order_id]
+    assert reconciled.sns.published == []
 
 
 # ---------------------------------------------------------------- orders
