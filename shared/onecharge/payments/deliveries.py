@@ -62,6 +62,17 @@ def _claim(event: OrderEvent, tools: Tools) -> Payment:
         return claim(order.model_copy(update={"attempt": row.attempt, "payment_method": row.payment_method}))
 
 
+def _report_difference(event: OrderEvent, row: Payment, tools: Tools) -> None:
+    """Raise an alarm if the message's data differs from what the row has frozen."""
+    # placed_at differs if the order was lost and placed again, or if its row was lost and recreated.
+    asked = replace(FrozenRequest.of(event.data), placed_at=row.request.placed_at)
+    # "": a recovered row has no payment method.
+    methods = ("", event.data.payment_method) if row.attempt == event.data.attempt else (row.payment_method,)
+    if asked != row.request or row.payment_method not in methods:
+        message = "message differs from the frozen request: its data is ignored"
+        tools.log(message, alarm=Cause.UNEXPECTED_ERROR, **event.log_fields)
+
+
 def charge_and_finalize(row: Payment, tools: Tools) -> Disposition:
     """Charge a claimed row, and store the outcome; if nothing can be done now, give up the lease."""
     # A killed worker may log nothing else: this line shows when its lease expires.
@@ -135,17 +146,6 @@ def reemit_if_late(row: Payment, tools: Tools) -> None:
     if now - emitted_at >= REEMIT_AFTER_SECONDS:
         with suppress(WriteRefused):  # Each write of the row emits it.
             tools.payments.write_if_unchanged(row, {"last_emitted_at": now}, now=now)
-
-
-def _report_difference(event: OrderEvent, row: Payment, tools: Tools) -> None:
-    """Raise an alarm if the message's data differs from what the row has frozen."""
-    # placed_at differs if the order was lost and placed again, or if its row was lost and recreated.
-    asked = replace(FrozenRequest.of(event.data), placed_at=row.request.placed_at)
-    # "": a recovered row has no payment method.
-    methods = ("", event.data.payment_method) if row.attempt == event.data.attempt else (row.payment_method,)
-    if asked != row.request or row.payment_method not in methods:
-        message = "message differs from the frozen request: its data is ignored"
-        tools.log(message, alarm=Cause.UNEXPECTED_ERROR, **event.log_fields)
 
 
 def _shown(row: Payment) -> dict[str, Any]:

@@ -53,6 +53,53 @@ def _asked(request: Callable[[], Any], intent_id: str | None = None) -> Response
     return Response(intent=read_intent(made), is_replay=is_replay(made))
 
 
+def is_replay(answer: Any) -> bool:
+    """Whether the SDK's object or error is the stored response of an earlier request under the same key."""
+    headers = getattr(getattr(answer, "last_response", answer), "headers", None)
+    given = {name.lower(): value for name, value in (headers or {}).items()}
+    return given.get("idempotent-replayed") == "true"
+
+
+def read_intent(intent: Any) -> StripeIntent:
+    """The protocol's view of a PaymentIntent. The SDK's objects have no attribute for what a response leaves out."""
+    metadata = metadata_of(intent)
+    order_id = metadata.get("order_id", "")
+    charge = getattr(intent, "latest_charge", None)
+    return StripeIntent(
+        payment_intent_id=intent.id,
+        status=intent.status,
+        amount_minor=intent.amount,
+        currency=intent.currency.upper(),
+        shop=metadata.get("shop", ""),
+        order_id=order_id if re.match(ORDER_ID_PATTERN, order_id) else None,
+        is_described=getattr(intent, "description", None) == description_of(order_id),
+        customer_id=metadata.get("customer_id", ""),
+        created=getattr(intent, "created", 0),
+        takes_cards="card" in getattr(intent, "payment_method_types", ("card",)),
+        cancellation_reason=getattr(intent, "cancellation_reason", None),
+        error_code=_error_code_of(intent, charge),
+        charged_at=getattr(charge, "created", None),
+        amount_refunded_minor=getattr(charge, "amount_refunded", 0),
+        is_disputed=getattr(charge, "disputed", False),
+        client_secret=getattr(intent, "client_secret", None),
+    )
+
+
+def _error_code_of(intent: Any, charge: Any) -> str | None:
+    error = getattr(intent, "last_payment_error", None)
+    if error is not None:
+        return getattr(error, "decline_code", None) or getattr(error, "code", None)
+    if getattr(charge, "status", None) == "failed":
+        return getattr(getattr(charge, "outcome", None), "reason", None) or getattr(charge, "failure_code", None)
+    return None
+
+
+def metadata_of(made: Any) -> dict[str, str]:
+    """The metadata of an object that the SDK returned."""
+    metadata = getattr(made, "metadata", None)
+    return metadata.to_dict() if metadata is not None else {}
+
+
 @dataclass(frozen=True)
 class PaymentIntents:
     """Requests through one StripeClient, and so to one account.
@@ -151,53 +198,6 @@ class PaymentIntents:
         """All refunds of the PaymentIntent, the newest first. Raises stripe.StripeError."""
         parameters: Any = {"payment_intent": payment_intent_id, "limit": _PAGE_SIZE}
         return list(map(read_refund, self.client.v1.refunds.list(parameters).auto_paging_iter()))
-
-
-def is_replay(answer: Any) -> bool:
-    """Whether the SDK's object or error is the stored response of an earlier request under the same key."""
-    headers = getattr(getattr(answer, "last_response", answer), "headers", None)
-    given = {name.lower(): value for name, value in (headers or {}).items()}
-    return given.get("idempotent-replayed") == "true"
-
-
-def read_intent(intent: Any) -> StripeIntent:
-    """The protocol's view of a PaymentIntent. The SDK's objects have no attribute for what a response leaves out."""
-    metadata = metadata_of(intent)
-    order_id = metadata.get("order_id", "")
-    charge = getattr(intent, "latest_charge", None)
-    return StripeIntent(
-        payment_intent_id=intent.id,
-        status=intent.status,
-        amount_minor=intent.amount,
-        currency=intent.currency.upper(),
-        shop=metadata.get("shop", ""),
-        order_id=order_id if re.match(ORDER_ID_PATTERN, order_id) else None,
-        is_described=getattr(intent, "description", None) == description_of(order_id),
-        customer_id=metadata.get("customer_id", ""),
-        created=getattr(intent, "created", 0),
-        takes_cards="card" in getattr(intent, "payment_method_types", ("card",)),
-        cancellation_reason=getattr(intent, "cancellation_reason", None),
-        error_code=_error_code_of(intent, charge),
-        charged_at=getattr(charge, "created", None),
-        amount_refunded_minor=getattr(charge, "amount_refunded", 0),
-        is_disputed=getattr(charge, "disputed", False),
-        client_secret=getattr(intent, "client_secret", None),
-    )
-
-
-def _error_code_of(intent: Any, charge: Any) -> str | None:
-    error = getattr(intent, "last_payment_error", None)
-    if error is not None:
-        return getattr(error, "decline_code", None) or getattr(error, "code", None)
-    if getattr(charge, "status", None) == "failed":
-        return getattr(getattr(charge, "outcome", None), "reason", None) or getattr(charge, "failure_code", None)
-    return None
-
-
-def metadata_of(made: Any) -> dict[str, str]:
-    """The metadata of an object that the SDK returned."""
-    metadata = getattr(made, "metadata", None)
-    return metadata.to_dict() if metadata is not None else {}
 
 
 def read_refund(made: Any) -> StripeRefund:

@@ -123,6 +123,23 @@ _LATER_ATTEMPT = f"(attempt < :attempt AND (#state = :declined OR (#state = :pen
 _IS_UNPAID = "#state IN (:pending, :declined, :requires_action)"
 
 
+def _name(attribute: str) -> str:
+    return "#state" if attribute == "state" else attribute  # A reserved word of DynamoDB.
+
+
+def next_revision(row: Payment, now: int) -> int:
+    """The revision of the next write: higher than each that consumers have seen, even of a row that was lost."""
+    return max(row.revision + 1, now)
+
+
+def payment_of(item: Mapping[str, Any]) -> Payment:
+    """The item as a Payment; the fields of its request are attributes of the item."""
+    values = from_item(item)
+    # A recovered row has no payment method.
+    method = values.get(f"payment_method_{values['attempt']}", "")
+    return object_of(Payment, {**values, "payment_method": method, "request": values})
+
+
 @dataclass(frozen=True)
 class PaymentStore:
     """The rows of all orders. Methods raise botocore's errors."""
@@ -191,6 +208,47 @@ class PaymentStore:
         condition = f"lease_owner = :ours AND #state = :pending AND attempt = :was{condition}"
         return self._write(row.request.order_id, changes, condition, "revision + :step", **ours)
 
+    def _write(
+        self,
+        order_id: str,
+        changes: Mapping[str, Any],
+        condition: str,
+        revision: str,
+        *,
+        frozen: Mapping[str, Any] = {},
+        **values: Any,
+    ) -> Payment:
+        """Make one conditional write; returns the row after it. Raises WriteRefused.
+
+        Args:
+            changes: None removes the attribute.
+            revision: what it becomes.
+            frozen: written unless the row has the attribute.
+            values: those of condition and revision, without the states.
+        """
+        sets = [f"{_name(each)} = if_not_exists({_name(each)}, :{each})" for each in frozen]
+        sets += [f"{_name(each)} = :{each}" for each, value in changes.items() if value is not None]
+        sets.append(f"revision = {revision}")
+        removed = ", ".join(each for each, value in changes.items() if value is None)
+        update = f"SET {', '.join(sets)}" + (f" REMOVE {removed}" if removed else "")
+        values |= {state.lower(): state for state in UNPAID if f":{state.lower()}" in condition}
+        names: Any = {"ExpressionAttributeNames": {"#state": "state"}} if "#state" in update + condition else {}
+        try:
+            answer = self.client.update_item(
+                TableName=self.table,
+                Key=to_item({"order_id": order_id}),
+                UpdateExpression=update,
+                ConditionExpression=condition,
+                ExpressionAttributeValues=expression_values(**frozen, **changes, **values),
+                ReturnValues="ALL_NEW",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                **names,
+            )
+        except self.client.exceptions.ConditionalCheckFailedException as refused:
+            item: Any = refused.response.get("Item")
+            raise WriteRefused(payment_of(item) if item else None) from None
+        return payment_of(answer["Attributes"])
+
     # ------------------------------------------------------------ cancellations, later changes, reads
 
     def request_cancel(self, order_id: str, *, now: int) -> Payment:
@@ -234,61 +292,3 @@ class PaymentStore:
         )
         last = answer.get("LastEvaluatedKey")
         return [item["order_id"]["S"] for item in answer["Items"]], from_item(last) if last else None
-
-    def _write(
-        self,
-        order_id: str,
-        changes: Mapping[str, Any],
-        condition: str,
-        revision: str,
-        *,
-        frozen: Mapping[str, Any] = {},
-        **values: Any,
-    ) -> Payment:
-        """Make one conditional write; returns the row after it. Raises WriteRefused.
-
-        Args:
-            changes: None removes the attribute.
-            revision: what it becomes.
-            frozen: written unless the row has the attribute.
-            values: those of condition and revision, without the states.
-        """
-        sets = [f"{_name(each)} = if_not_exists({_name(each)}, :{each})" for each in frozen]
-        sets += [f"{_name(each)} = :{each}" for each, value in changes.items() if value is not None]
-        sets.append(f"revision = {revision}")
-        removed = ", ".join(each for each, value in changes.items() if value is None)
-        update = f"SET {', '.join(sets)}" + (f" REMOVE {removed}" if removed else "")
-        values |= {state.lower(): state for state in UNPAID if f":{state.lower()}" in condition}
-        names: Any = {"ExpressionAttributeNames": {"#state": "state"}} if "#state" in update + condition else {}
-        try:
-            answer = self.client.update_item(
-                TableName=self.table,
-                Key=to_item({"order_id": order_id}),
-                UpdateExpression=update,
-                ConditionExpression=condition,
-                ExpressionAttributeValues=expression_values(**frozen, **changes, **values),
-                ReturnValues="ALL_NEW",
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-                **names,
-            )
-        except self.client.exceptions.ConditionalCheckFailedException as refused:
-            item: Any = refused.response.get("Item")
-            raise WriteRefused(payment_of(item) if item else None) from None
-        return payment_of(answer["Attributes"])
-
-
-def _name(attribute: str) -> str:
-    return "#state" if attribute == "state" else attribute  # A reserved word of DynamoDB.
-
-
-def next_revision(row: Payment, now: int) -> int:
-    """The revision of the next write: higher than each that consumers have seen, even of a row that was lost."""
-    return max(row.revision + 1, now)
-
-
-def payment_of(item: Mapping[str, Any]) -> Payment:
-    """The item as a Payment; the fields of its request are attributes of the item."""
-    values = from_item(item)
-    # A recovered row has no payment method.
-    method = values.get(f"payment_method_{values['attempt']}", "")
-    return object_of(Payment, {**values, "payment_method": method, "request": values})
