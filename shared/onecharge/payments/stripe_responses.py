@@ -103,9 +103,6 @@ class Response:
         return self.intent
 
 
-# ---------------------------------------------------------------- the kinds of failure, and their alarms
-
-
 class ResponseKind(StrEnum):
     """The kinds of response other than the requested object, replayed or not."""
 

@@ -42,12 +42,12 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
         tools.count("EventOfAnotherShop")
         return None
     row = tools.payments.read(order_id)
-    counts = intent.dispute.dispute_id if intent and intent.dispute else None
-    if intent and event.dispute and event.dispute.dispute_id != counts:
+    counting_id = intent.dispute.dispute_id if intent and intent.dispute else None
+    if intent and event.dispute and event.dispute.dispute_id != counting_id:
         # A charge may have several disputes, and each needs a response; the row has only the one that counts.
         _ask_to_respond(event.dispute, order_id, row, intent, tools)
     shows = _compare(row, intent, tools) is None if intent else _shows(row, event, tools)
-    if not shows:
+    if not shows:  # It reads the row, and only then asks Stripe: once more, if the event did not name its order.
         sync_row(order_id, event.payment_intent_id, tools, is_disputed=is_disputed)
     return order_id
 
