@@ -1,8 +1,4 @@
-"""POST /orders/{order_id}/refunds: refund a part of what was paid, or all that is left.
-
-request ─► validate ─► one transaction: the refund stored, which reserves its amount ─► 202 PENDING
-                              └─ the table's stream ─► publish_events ─► SNS ─► refund_charge
-"""
+"""POST /orders/{order_id}/refunds: refund a part of what was paid, or all that is left."""
 
 from datetime import datetime, timedelta
 from typing import Annotated

@@ -71,7 +71,7 @@ NIGHTLY = (
     ONE._replace(duplicate=1, returned=1),
     ONE._replace(returned=1, restore=1),
     EXAMPLE,
-    EXAMPLE._replace(amounts=(10, 8)),
+    EXAMPLE._replace(amounts=(10, 8), person=0),
 )
 """Explored by `make specification`, too."""
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from lab.specification.explore import Rules, replaced, use
 
-REMEMBERED = 3
+REMEMBERED, MANY = 3, 2
 SENT_AGAIN = 2  # For so long a delivery may begin that sends it again: it may end in the next third.
 BY_HAND = -1
 RANK = {"PENDING": 0, "REFUSED": 1, "SUCCEEDED": 2, "FAILED": 3}
@@ -59,6 +59,7 @@ class Sent(NamedTuple):
     """What the payment's row says of a refund."""
 
     since: int = -9  # When the first request was sent that Stripe may have executed.
+    unanswered: int = 0
     is_refused: bool = False  # By Stripe.
 
     def is_open(self, s: "State") -> bool:
@@ -72,7 +73,6 @@ class Worker(NamedTuple):
     of: int
     at: str = "unrequested"
     sent: Sent = Sent()  # As the row said.
-    is_alone: bool = False  # Nothing was open before its request.
     outcome: str = ""
     is_behind: bool = False  # The row has been written since it was read.
     is_old: bool = False  # A third of a day has ended since its claim: it ends before the next one does.
@@ -333,9 +333,8 @@ def write(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
         yield "finds another row", back(s, place, w)
     else:
         before = s.row.sent[w.of]
-        is_alone = not before.is_open(s)
-        after = written(s, sent=replaced(s.row.sent, w.of, Sent(s.time) if is_alone else before))
-        yield "is written as sent", to(after, place, w, "send", is_alone=is_alone)
+        sent = before._replace(unanswered=min(MANY, before.unanswered + 1)) if before.is_open(s) else Sent(s.time, 1)
+        yield "is written as sent", to(written(s, sent=replaced(s.row.sent, w.of, sent)), place, w, "send")
 
 
 def send(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -347,8 +346,7 @@ def send(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
         yield "is sent: a replay", to(s, place, w, "tell", outcome="SUCCEEDED")
     elif known or is_refused(s, s.left.amounts[w.of]):
         after = answered(s, w.of, "refused") if s.left.stores_refusals and not known else s
-        known_so_far = {"is_alone": w.is_alone, "is_behind": w.is_behind}
-        yield "is sent: refused", to(after, place, w, "write the refusal", **known_so_far)
+        yield "is sent: refused", to(after, place, w, "write the refusal")
     else:
         yield "is sent: made", to(answered(made(s, w.of), w.of, "made"), place, w, "tell", outcome="SUCCEEDED")
         if failed := use(s, "error"):
@@ -361,12 +359,11 @@ def send(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
 
 def write_refusal(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
     """It is never sent again. This request has had its answer, which says nothing of another one."""
-    answers_all = "a refusal answers every request" in broken
-    sent = Sent(Sent().since if w.is_alone or answers_all else s.row.sent[w.of].since, is_refused=True)
+    sent, answers_all = s.row.sent[w.of], "a refusal answers every request" in broken
+    is_answered, others = sent.unanswered <= 1 or answers_all, sent.unanswered - (sent.unanswered < MANY)
+    sent = Sent(is_refused=True) if is_answered else Sent(sent.since, others, is_refused=True)
     if "a refusal is not written" in broken:
         yield "is told REFUSED", to(s, place, w, "tell", outcome="REFUSED")
-    elif w.is_behind and not answers_all:
-        yield "finds another row", back(s, place, w)
     else:
         yield "is written as refused", back(written(s, sent=replaced(s.row.sent, w.of, sent)), place, w)
 

@@ -135,7 +135,7 @@ def test_a_refusal_is_told_and_never_sent_again(shop: Shop, reason: Any, code: s
     once more."""
     ends = reason(shop)
     assert (shop.refund(), shop.told, shop.alarms) == (BackOff(), [], [])
-    assert shop.payment().refunds_sent == {REFUND_ID: Sent(0, code)}
+    assert shop.payment().refunds_sent == {REFUND_ID: Sent(0, 0, code)}
     assert (shop.refund(), shop.told) == (Done(), [(REFUSED, code, total)])
     assert (shop.published[0].data.stripe_refund_id, shop.published[0].data.amount_minor) == (None, 400)
     ends()

@@ -57,25 +57,25 @@ def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
 
 def send(event: RefundRequestedEvent, row: Payment, before: Sent, tools: Tools) -> StripeRefund:
     """Create the refund, once the row says so: whoever has read the row before cannot send it. Raises Deferred."""
-    wanted, now = event.data, tools.now()
-    since = before.open_since(now)
+    wanted = event.data
     tools.wait_for_token(tools.rate.refunds.take)
-    row = _write_sent(row, wanted.refund_id, Sent(since or now), tools)
+    _write_sent(row, wanted.refund_id, before.once_more(tools.now()), tools)
     made = tools.stripe.create_refund(wanted, str(row.payment_intent_id))
     if isinstance(made, StripeRefund):
         return made
     code = refusal_of(made)
-    if made.kind not in UNCLEAR:
-        with suppress(Deferred):  # Then another worker may have sent it meanwhile, of which this answer says nothing.
-            _write_sent(row, wanted.refund_id, Sent(since, code), tools)
+    if made.kind not in UNCLEAR and (latest := tools.payments.read(wanted.order_id)):
+        with suppress(Deferred):
+            sent = latest.refunds_sent.get(wanted.refund_id, Sent())
+            _write_sent(latest, wanted.refund_id, sent.answered(code), tools)
     raise Deferred(f"Stripe refuses it ({code}), which a later delivery tells") if code else made.deferred
 
 
-def _write_sent(row: Payment, refund_id: str, sent: Sent, tools: Tools) -> Payment:
-    """Returns the row after it. Raises Deferred if the row has changed since it was read."""
+def _write_sent(row: Payment, refund_id: str, sent: Sent, tools: Tools) -> None:
+    """Raises Deferred if the row has changed since it was read."""
     given = {each: known._asdict() for each, known in {**row.refunds_sent, refund_id: sent}.items()}
     try:
-        return tools.payments.write_if_unchanged(row, {"refunds_sent": given}, now=tools.now())
+        tools.payments.write_if_unchanged(row, {"refunds_sent": given}, now=tools.now())
     except WriteRefused:
         raise Deferred("the payment's row has changed since it was read") from None
 

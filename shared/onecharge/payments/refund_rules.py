@@ -14,14 +14,12 @@ SETTLED_SECONDS = 72 * 3600
 """How long after the first request Stripe's list may lack the refund: it is repeated for 22 hours, executed within 23,
 as we assume, and listed within 24. Three are for clocks that differ, and for the time between writing and sending."""
 
-OVERDUE_SECONDS = 3600
-"""How long a refund may wait before each further delivery raises an alarm."""
+OVERDUE_SECONDS = 3600  # How long a refund may wait before each further delivery raises an alarm.
 
 UNCLEAR = (ResponseKind.NO_ANSWER, ResponseKind.RETRYABLE, ResponseKind.OTHER_OBJECT)
 """Stripe may have executed the request, or may still do so."""
 
-REFUSED = "refused"
-"""Our status of a refund that Stripe does not make."""
+REFUSED = "refused"  # Our status of a refund that Stripe does not make.
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,20 @@ class Sent(NamedTuple):
 
     since: int = 0
     """When the first request was sent that Stripe may have executed, in epoch seconds; 0: there is none."""
+    unanswered: int = 0
+    """How many requests were sent since then, without those that Stripe has answered."""
     code: str | None = None
     """Why Stripe has refused it: it is never sent again."""
+
+    def once_more(self, now: int) -> "Sent":
+        """With one more request."""
+        since = self.open_since(now)
+        return Sent(since or now, self.unanswered + 1 if since else 1)
+
+    def answered(self, code: str | None) -> "Sent":
+        """With an answer to one of them, which says nothing of the others."""
+        others = max(0, self.unanswered - 1)
+        return Sent(self.since if others else 0, others, code or self.code)
 
     def open_since(self, now: int) -> int:
         """The same; 0 also if Stripe's list would show it by now."""
