@@ -30,6 +30,7 @@ _ONCE: Any = {"max_network_retries": 0}
 
 type Line = tuple[float, Mapping[str, Any]]
 """A line of the functions' log: when, and its fields."""
+NOT_READ: Mapping[str, Any] = {"service": "ops", "message": "the rest of the log takes too long to read"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +146,7 @@ def _read_log(stack: Stack, order_id: str, since: float) -> list[Line]:
     for page in stack.log(f'{{ $.order_id = "{order_id}" }}', since):
         found += [each for each in page if each[1].get("order_id") == order_id]
         if time.monotonic() > ends_at:
-            return [*found, (time.time(), {"service": "ops", "message": "the rest of the log takes too long to read"})]
+            return [*found, (time.time(), NOT_READ)]
     return found
 
 

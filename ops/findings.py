@@ -25,7 +25,7 @@ from onecharge.payments.refund_rules import own as own_refund
 from onecharge.payments.stripe_responses import Deferred, ResponseKind, StripeIntent
 from onecharge.payments.sync_rules import find_difference
 from ops.errors import NO_SUCH_ORDER
-from ops.facts import Facts, IntentFacts
+from ops.facts import NOT_READ, Facts, IntentFacts
 from ops.output import time_of
 
 _RESTORE = "docs/runbook.md#restore-a-table"
@@ -77,7 +77,7 @@ def _missing(facts: Facts) -> Iterator[Finding]:
 
 
 def _log(facts: Facts) -> Iterator[Finding]:
-    if facts.lines and facts.lines[-1][1].get("service") == "ops":
+    if facts.lines and facts.lines[-1][1] == NOT_READ:
         says = "the rest of the log was not read: it may name another PaymentIntent of the order"
         yield Finding(WAITS, says, "look for the order's id at Stripe (Dashboard, Payments)")
 

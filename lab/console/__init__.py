@@ -2,7 +2,7 @@
 
     lines.py        log events           ─► lines                     pure
     orders.py       lines, rows, ledger  ─► a row for each order      pure
-    timeline.py     what `ops explain` tells ─► lanes         pure
+    timeline.py     what `ops explain` tells ─► lanes             pure
     reading.py      reads CloudWatch Logs, the tables and Stripe
     breaks.py       the buttons: a method for each
     experiments.py  what to look for after each, and which rule it shows

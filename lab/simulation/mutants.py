@@ -354,7 +354,7 @@ _REFUNDS: Mapping[str, Mutate] = {
     "another key each time": _with_new_keys("refunds", "create"),
     "its own is not looked up": _replacing(own, lambda refund_id, listed: None),
     "sent without a word in the row": _replacing(
-        _write_sent, lambda row, id_, sent, tools: _write_sent(row, id_, sent, tools) if sent.code else row
+        _write_sent, lambda row, id_, sent, tools: _write_sent(row, id_, sent, tools) if sent.code else None
     ),
     "the word in the row ignores its revision": _without("revision = :read"),
     "a refusal is told while a request is open": _closing(lambda sent: bool(sent.code)),

@@ -1,7 +1,7 @@
 """The refund protocol: staff, the order, the worker, the webhook and Stripe. docs/protocol.md, "The refund".
 
     read the row ─► list ─┬─► tell: it is there, or it was refused
-                                           └─► write that it is sent ─► send ─► tell, or write that it is refused
+                          └─► write that it is sent ─► send ─► tell, or write that it is refused
 
 A state is a value; a step yields every state that can follow. Time passes in thirds of a day: Stripe remembers a key
 for three, and a worker lives less than one. Stripe executes a request in the third in which it was sent, or never. A
@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from lab.specification.explore import Rules, replaced, use
 
-REMEMBERED, MANY = 3, 2
+REMEMBERED = 3
+MANY = 2  # So many requests without an answer, or more.
 SENT_AGAIN = 2  # For so long a delivery may begin that sends it again: it may end in the next third.
 BY_HAND = -1
 RANK = {"PENDING": 0, "REFUSED": 1, "SUCCEEDED": 2, "FAILED": 3}

@@ -1,4 +1,4 @@
-"""The sparse index `waiting` has the orders and refunds that wait: status_update (store.py) decides which."""
+"""The sparse index `waiting` has the orders and refunds that wait: store.py and refund_store.py decide."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

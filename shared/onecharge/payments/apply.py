@@ -9,5 +9,5 @@ from onecharge.payments.tools import Tools
 def apply(event: StripeEvent, tools: Tools) -> None:
     """Make our rows say what Stripe says after this event. Raises sync.OUTAGES."""
     order_id = sync(event, tools)
-    if order_id is not None and event.refund is not None:
-        tell_later_word(order_id, event, tools)
+    if order_id is not None and event.stripe_refund_id is not None:
+        tell_later_word(order_id, event.stripe_refund_id, event, tools)

@@ -39,8 +39,7 @@ def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
         tools.require_time()
         listed = tools.stripe.list_refunds(row.payment_intent_id)
         sent = row.refunds_sent.get(wanted.refund_id, Sent())
-        found = decide(wanted, listed, sent=sent, now=now)
-        found = found or send(event, row, sent, tools)
+        found = decide(wanted, listed, sent=sent, now=now) or send(event, row, sent, tools)
         # First: what the order service has left to refund is counted from the row's total.
         synced = sync_row(wanted.order_id, row.payment_intent_id, tools)
         if synced is None or (synced.request, synced.payment_intent_id) != (row.request, row.payment_intent_id):
@@ -103,12 +102,10 @@ def tell(row: Payment, found: StripeRefund, tools: Tools, *, correlation_id: str
     tools.log("refund told", alarm=alarm, **about)
 
 
-def tell_later_word(order_id: str, event: StripeEvent, tools: Tools) -> None:
+def tell_later_word(order_id: str, stripe_refund_id: str, event: StripeEvent, tools: Tools) -> None:
     """Once the row is synced, tell again what became of the event's refund: a bank may return it. Raises OUTAGES."""
-    if event.refund is None:
-        return
     tools.require_time()
-    shown, row = tools.stripe.retrieve_refund(str(event.refund.stripe_refund_id)), tools.payments.read(order_id)
+    shown, row = tools.stripe.retrieve_refund(stripe_refund_id), tools.payments.read(order_id)
     is_ours = re.fullmatch(REFUND_ID_PATTERN, shown.refund_id or "")
     if is_ours and row and row.payment_intent_id == event.payment_intent_id:
         tell(row, shown, tools)

@@ -13,8 +13,7 @@ import stripe
 
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.payments.disputes import Dispute
-from onecharge.payments.payment_intents import metadata_of, read_intent, read_refund
-from onecharge.payments.refund_rules import StripeRefund
+from onecharge.payments.payment_intents import metadata_of, read_intent
 from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.runtime.checkpoints import Checkpoint, CheckpointStore, ConcurrentRun
 
@@ -54,8 +53,8 @@ class StripeEvent:
     """The PaymentIntent, if the event is one of it: as it was when Stripe created the event."""
     amount_refunded_minor: int | None = None
     """The charge's refunds so far, if the event says so."""
-    refund: StripeRefund | None = None
-    """The refund, if the event is one of it."""
+    stripe_refund_id: str | None = None
+    """The refund's id, if the event is one of it."""
     dispute: Dispute | None = None
     """The dispute, if the event is one of it: as it was when Stripe created the event."""
 
@@ -86,7 +85,7 @@ def parse_event(event: Any) -> StripeEvent | None:
         order_id=order_id if is_of_order else None,
         intent=read_intent(made) if is_of_intent and is_of_order else None,
         amount_refunded_minor=made.amount_refunded if event.type == "charge.refunded" else None,
-        refund=read_refund(made) if event.type.startswith("refund.") else None,
+        stripe_refund_id=made.id if event.type.startswith("refund.") else None,
         dispute=Dispute(made.id, made.status) if event.type.startswith("charge.dispute.") else None,
     )
 

@@ -34,7 +34,7 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
     """
     intent: StripeIntent | None = None
     order_id, shop, is_disputed = event.order_id, event.shop, event.dispute is not None
-    if is_disputed or event.refund is not None:
+    if is_disputed or event.stripe_refund_id is not None:
         # A dispute or a refund does not name its order.
         intent = tools.fetch_intent(event.payment_intent_id, is_disputed=is_disputed)
         order_id, shop = intent.order_id, intent.shop

@@ -4,7 +4,7 @@
 
 Since a lease outlives the function, the previous owner has ended when the next one claims the row. These bounds save
 time and cost. The promise depends on FUTURE_MAX_SECONDS, CREATE_SECONDS (charge_rules.py) and
-UNANSWERED_SECONDS (refund_rules.py).
+SENT_AGAIN_SECONDS (refund_rules.py).
 """
 
 from dataclasses import dataclass
