@@ -108,6 +108,9 @@ def store_order(
     return earlier, False
 
 
+# ---------------------------------------------------------------- what it costs
+
+
 def priced(wanted: OrderRequest, price_of: PriceOf) -> list[OrderedItem]:
     """The items at their present prices. Raises Problem if these cannot be sold, charged, or are not what was shown."""
     try:

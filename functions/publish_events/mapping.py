@@ -28,12 +28,6 @@ def order_event_from_item(item: Item) -> Event | None:
     return StoredOrder.from_item(item).event()
 
 
-def refund_requested_from_item(item: Item) -> RefundRequestedEvent | None:
-    """The request for a refund, while it is PENDING. Raises ValueError if the item breaks the schema."""
-    refund = StoredRefund.from_item(item)
-    return refund.requested_event() if refund.status is RefundState.PENDING else None
-
-
 def payment_outcome_from_item(item: Item) -> PaymentOutcomeEvent | None:
     """The outcome of an attempt; None while it is PENDING. Raises KeyError, TypeError or ValueError."""
     row = from_item(item)
@@ -56,6 +50,15 @@ def payment_outcome_from_item(item: Item) -> PaymentOutcomeEvent | None:
         occurred_at=datetime.fromtimestamp(row["finalized_at"], UTC),
     )
     return PaymentOutcomeEvent.of(event_type, outcome, correlation_id=row["correlation_id"])
+
+
+# ---------------------------------------------------------------- refunds, and all tables
+
+
+def refund_requested_from_item(item: Item) -> RefundRequestedEvent | None:
+    """The request for a refund, while it is PENDING. Raises ValueError if the item breaks the schema."""
+    refund = StoredRefund.from_item(item)
+    return refund.requested_event() if refund.status is RefundState.PENDING else None
 
 
 TABLES: Mapping[str, EventFromItem] = {

@@ -80,6 +80,28 @@ class WebhookRoute:
 
         return app
 
+    def _accept(self, event: Any) -> None:
+        """Apply an event that concerns us. Raises sync.OUTAGES."""
+        parsed = parse_event(event)
+        if parsed is None:
+            # Refused, it would be sent again for days. Stripe shows by the id what its endpoint sends needlessly.
+            self.count("EventIgnored")
+            message = "event ignored: its type or account is not ours, or it has no PaymentIntent"
+            self.logger.info(message, extra={"event_id": event.id})
+            return
+        is_live = self.is_live()
+        if getattr(event, "livemode", is_live) != is_live:
+            # With this key nothing of the event can be read. It is not dropped: the key may be the wrong one.
+            self.count("EventOfOtherMode")
+            raise Deferred("event of the other mode: live, or of a sandbox", alarm=Cause.STRIPE_ACCOUNT)
+        self.newest.saw(parsed)
+        apply(parsed, self.make_tools())
+        self.count("EventProcessed")
+        about = {"event_id": parsed.event_id, "event_type": parsed.type, "order_id": parsed.order_id}
+        self.logger.info("event processed", extra={**about, "payment_intent_id": parsed.payment_intent_id})
+
+    # ------------------------------------------------------------ whether Stripe has sent it
+
     def _verified(self, request: APIGatewayProxyEventV2) -> stripe.Event:
         """The event in the request. Raises NotFromStripe, and Deferred if no signing secret is stored."""
         header = request.headers.get("stripe-signature")
@@ -101,26 +123,6 @@ class WebhookRoute:
         if not is_signing_secret(found):
             raise Deferred("no signing secret is stored", alarm=Cause.STRIPE_ACCOUNT)
         return found
-
-    def _accept(self, event: Any) -> None:
-        """Apply an event that concerns us. Raises sync.OUTAGES."""
-        parsed = parse_event(event)
-        if parsed is None:
-            # Refused, it would be sent again for days. Stripe shows by the id what its endpoint sends needlessly.
-            self.count("EventIgnored")
-            message = "event ignored: its type or account is not ours, or it has no PaymentIntent"
-            self.logger.info(message, extra={"event_id": event.id})
-            return
-        is_live = self.is_live()
-        if getattr(event, "livemode", is_live) != is_live:
-            # With this key nothing of the event can be read. It is not dropped: the key may be the wrong one.
-            self.count("EventOfOtherMode")
-            raise Deferred("event of the other mode: live, or of a sandbox", alarm=Cause.STRIPE_ACCOUNT)
-        self.newest.saw(parsed)
-        apply(parsed, self.make_tools())
-        self.count("EventProcessed")
-        about = {"event_id": parsed.event_id, "event_type": parsed.type, "order_id": parsed.order_id}
-        self.logger.info("event processed", extra={**about, "payment_intent_id": parsed.payment_intent_id})
 
 
 def verified(body: str, signature: str | None, secret: str) -> stripe.Event:

@@ -15,7 +15,7 @@ from onecharge.contract.events import EventType, PaymentOutcome, PaymentOutcomeE
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
 from onecharge.orders.store import OrderStatusConflict, OrderStore
-from onecharge.orders.transitions import CONDITION_OF_ATTEMPT, OUTCOMES, Transition
+from onecharge.orders.transitions import CONDITION_OF_ATTEMPT, MOVES, Transition
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import Disposition, Done
 from onecharge.runtime.dynamodb import set_expression, to_item
@@ -23,7 +23,7 @@ from onecharge.runtime.metrics import Alarm
 
 _IS_ITS_MONEY = "amount_minor = :amount AND currency = :currency"
 _IS_NEWER = "(attribute_not_exists(payment_revision) OR payment_revision < :revision)"
-_CANCELED = OUTCOMES[EventType.PAYMENT_CANCELED]
+_CANCELED = MOVES[EventType.PAYMENT_CANCELED]
 _OUTCOME = "outcomes.#attempt"
 
 
@@ -34,7 +34,7 @@ def update_order(
 
     Raises NoSuchOrder: the message is retried, and ends in the DLQ.
     """
-    outcome, transition = event.data, OUTCOMES[event.type]
+    outcome, transition = event.data, MOVES[event.type]
     unmoved = _move(orders, outcome, transition)
     has_other_money = unmoved is not None and unmoved.money != outcome.money
     if has_other_money and outcome.is_returned:

@@ -6,13 +6,13 @@ from typing import Any
 from onecharge.contract.states import OrderStatus
 from onecharge.orders import transitions
 from onecharge.orders.schema import StoredOrder
-from onecharge.orders.transitions import OUTCOMES, WAITING, Transition
+from onecharge.orders.transitions import MOVES, WAITING, Transition
 from onecharge.orders.waiting import WaitingIndex
 from onecharge.runtime.dynamodb import expression_values, shard_of
 from orders_api.list_orders import BY_CUSTOMER, OrdersQuery, read_page
 from tests.support.one_order import CUSTOMER, NOW, OneOrder
 
-MOVES = [*(each for each in vars(transitions).values() if isinstance(each, Transition)), *OUTCOMES.values()]
+TRANSITIONS = [*(each for each in vars(transitions).values() if isinstance(each, Transition)), *MOVES.values()]
 """Every one that the state machine has."""
 
 
@@ -41,7 +41,7 @@ def test_each_move_puts_an_order_into_the_index_or_takes_it_out() -> None:
     index, shard, seen = WaitingIndex(shop.client, shop.table, "waiting_since"), shard_of(shop.order_id), set()
     since, at = NOW, NOW
     assert shop.order.waiting_since == since
-    for transition in MOVES:
+    for transition in TRANSITIONS:
         is_waiting = transition.status in WAITING
         for origin in transition.origins:
             left: dict[str, Any]

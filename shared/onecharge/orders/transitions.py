@@ -60,7 +60,7 @@ PAY_AGAIN = Transition(OrderStatus.PENDING, frozenset({OrderStatus.PAYMENT_DECLI
 
 CANCEL = Transition(OrderStatus.CANCELING, _UNDECIDED)
 
-OUTCOMES: Mapping[PaymentEventType, Transition] = {
+MOVES: Mapping[PaymentEventType, Transition] = {
     # Stripe has moved the money, whatever was said before and whichever attempt did it.
     EventType.PAYMENT_SUCCEEDED: Transition(OrderStatus.PAID, OPEN),
     # While CANCELING, a decline is not the end: the cancellation is.

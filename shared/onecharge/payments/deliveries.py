@@ -6,6 +6,7 @@ CancelRequested ──────┤             held: Done, an operator releas
                       └─► refused, as the attempt has ended: a duplicate ─► Done; a late one emits the outcome again
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -41,36 +42,12 @@ def handle(event: OrderEvent, tools: Tools) -> Disposition:
 
 def _claim(event: OrderEvent, tools: Tools) -> Payment:
     """Claim the row; a request to cancel is stored, even if another worker has it. Raises WriteRefused."""
-    order, now, is_canceling = event.data, tools.now(), isinstance(event, CancelRequestedEvent)
     about, seconds = event.correlationid, tools.lease_seconds
-    claim = partial(tools.payments.claim, correlation_id=about, now=now, lease_seconds=seconds)
+    claim = partial(tools.payments.claim, correlation_id=about, now=tools.now(), lease_seconds=seconds)
     try:
-        return claim(order, to_cancel=is_canceling)
+        return claim(event.data, to_cancel=isinstance(event, CancelRequestedEvent))
     except WriteRefused as refused:
-        row = refused.row
-        if is_canceling:
-            try:
-                tools.payments.request_cancel(order.order_id, now=now)
-            except WriteRefused as changed:
-                if changed.row and changed.row.state in (PaymentState.DECLINED, PaymentState.REQUIRES_ACTION):
-                    # The worker has finished meanwhile: no lease is left to wait for, and the customer could still pay.
-                    return claim(order, to_cancel=True)
-            raise
-        if row is None or row.state is not PaymentState.PENDING or row.attempt <= order.attempt:
-            raise
-        # The order was restored to an earlier attempt. No other message asks for the later one.
-        return claim(order.model_copy(update={"attempt": row.attempt, "payment_method": row.payment_method}))
-
-
-def _report_difference(event: OrderEvent, row: Payment, tools: Tools) -> None:
-    """Raise an alarm if the message's data differs from what the row has frozen."""
-    # placed_at differs if the order was lost and placed again, or if its row was lost and recreated.
-    asked = replace(FrozenRequest.of(event.data), placed_at=row.request.placed_at)
-    # "": a recovered row has no payment method.
-    methods = ("", event.data.payment_method) if row.attempt == event.data.attempt else (row.payment_method,)
-    if asked != row.request or row.payment_method not in methods:
-        message = "message differs from the frozen request: its data is ignored"
-        tools.log(message, alarm=Cause.UNEXPECTED_ERROR, **event.log_fields)
+        return _claim_otherwise(refused, event, claim, tools)
 
 
 def charge_and_finalize(row: Payment, tools: Tools) -> Disposition:
@@ -99,7 +76,35 @@ def charge_and_finalize(row: Payment, tools: Tools) -> Disposition:
     return Done()
 
 
-# ---------------------------------------------------------------- unfinished, or a duplicate
+# ---------------------------------------------------------------- refused, unfinished, or a duplicate
+
+
+def _claim_otherwise(refused: WriteRefused, event: OrderEvent, claim: Callable[..., Payment], tools: Tools) -> Payment:
+    """Claim another attempt of a row that refused the claim; store the request to cancel it. Raises WriteRefused."""
+    order, row = event.data, refused.row
+    if isinstance(event, CancelRequestedEvent):
+        try:
+            tools.payments.request_cancel(order.order_id, now=tools.now())
+        except WriteRefused as changed:
+            if changed.row and changed.row.state in (PaymentState.DECLINED, PaymentState.REQUIRES_ACTION):
+                # The worker has finished meanwhile: no lease is left to wait for, and the customer could still pay.
+                return claim(order, to_cancel=True)
+        raise refused
+    if row is None or row.state is not PaymentState.PENDING or row.attempt <= order.attempt:
+        raise refused
+    # The order was restored to an earlier attempt. No other message asks for the later one.
+    return claim(order.model_copy(update={"attempt": row.attempt, "payment_method": row.payment_method}))
+
+
+def _report_difference(event: OrderEvent, row: Payment, tools: Tools) -> None:
+    """Raise an alarm if the message's data differs from what the row has frozen."""
+    # placed_at differs if the order was lost and placed again, or if its row was lost and recreated.
+    asked = replace(FrozenRequest.of(event.data), placed_at=row.request.placed_at)
+    # "": a recovered row has no payment method.
+    methods = ("", event.data.payment_method) if row.attempt == event.data.attempt else (row.payment_method,)
+    if asked != row.request or row.payment_method not in methods:
+        message = "message differs from the frozen request: its data is ignored"
+        tools.log(message, alarm=Cause.UNEXPECTED_ERROR, **event.log_fields)
 
 
 def _give_back(row: Payment, deferred: Deferred, message: str, tools: Tools) -> None:
@@ -119,7 +124,7 @@ again for an order that still waits, because the outcome's stream record was los
 
 def _refused(event: OrderEvent, row: Payment | None, tools: Tools) -> Disposition:
     """Ignore a duplicate; wait if another delivery has the lease."""
-    about, shown = event.log_fields, _shown(row) if row else None
+    about, shown = event.log_fields, _for_log(row) if row else None
     if row and is_duplicate(row, None if isinstance(event, CancelRequestedEvent) else event.data.attempt):
         _report_difference(event, row, tools)
         tools.log("duplicate ignored: the attempt has ended", **about, row=shown)
@@ -148,7 +153,7 @@ def reemit_if_late(row: Payment, tools: Tools) -> None:
             tools.payments.write_if_unchanged(row, {"last_emitted_at": now}, now=now)
 
 
-def _shown(row: Payment) -> dict[str, Any]:
+def _for_log(row: Payment) -> dict[str, Any]:
     """The attributes that decide claims and writes, for log lines."""
     names = (
         *("state", "attempt", "revision", "lease_owner", "lease_expires_at", "finalized_at"),

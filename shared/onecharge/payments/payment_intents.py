@@ -85,21 +85,6 @@ def read_intent(intent: Any) -> StripeIntent:
     )
 
 
-def _error_code_of(intent: Any, charge: Any) -> str | None:
-    error = getattr(intent, "last_payment_error", None)
-    if error is not None:
-        return getattr(error, "decline_code", None) or getattr(error, "code", None)
-    if getattr(charge, "status", None) == "failed":
-        return getattr(getattr(charge, "outcome", None), "reason", None) or getattr(charge, "failure_code", None)
-    return None
-
-
-def metadata_of(made: Any) -> dict[str, str]:
-    """The metadata of an object that the SDK returned."""
-    metadata = getattr(made, "metadata", None)
-    return metadata.to_dict() if metadata is not None else {}
-
-
 @dataclass(frozen=True)
 class PaymentIntents:
     """Requests through one StripeClient, and so to one account.
@@ -212,3 +197,18 @@ def read_refund(made: Any) -> StripeRefund:
         failure_reason=getattr(made, "failure_reason", None),
         pending_reason=getattr(made, "pending_reason", None) if status == "pending" else None,
     )
+
+
+def _error_code_of(intent: Any, charge: Any) -> str | None:
+    error = getattr(intent, "last_payment_error", None)
+    if error is not None:
+        return getattr(error, "decline_code", None) or getattr(error, "code", None)
+    if getattr(charge, "status", None) == "failed":
+        return getattr(getattr(charge, "outcome", None), "reason", None) or getattr(charge, "failure_code", None)
+    return None
+
+
+def metadata_of(made: Any) -> dict[str, str]:
+    """The metadata of an object that the SDK returned."""
+    metadata = getattr(made, "metadata", None)
+    return metadata.to_dict() if metadata is not None else {}

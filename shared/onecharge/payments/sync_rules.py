@@ -58,25 +58,6 @@ def find_difference(
     return None
 
 
-def _without_row(intent: StripeIntent, shop: str, now: int) -> Difference | None:
-    if intent.shop != shop:
-        return None
-    if (intent.charged_at or now) + RETENTION_SECONDS <= now:
-        # It was not lost, it has expired: written again, it would answer for the next order under the same key.
-        return None
-    if not (intent.customer_id and intent.is_described):
-        says = "it succeeded, there is no row, and metadata and description do not name the same order"
-        return Difference(says, alarm=Cause.ROW_LOST)
-    return Difference("it succeeded, and there is no row: it is written again", recovered(intent, now), Cause.ROW_LOST)
-
-
-def _of_another(row: Payment, intent: StripeIntent) -> Difference | None:
-    if intent.is_returned:
-        return None
-    names = "another PaymentIntent" if row.payment_intent_id else "no PaymentIntent"
-    return Difference(f"it succeeded, and the order's row names {names}", alarm=Cause.MONEY_DIFFERS)
-
-
 def _of_success(row: Payment, intent: StripeIntent, now: int) -> Difference | None:
     if row.state is PaymentState.SUCCEEDED:
         changes = refunds_and_dispute(intent)
@@ -96,6 +77,28 @@ def _of_success(row: Payment, intent: StripeIntent, now: int) -> Difference | No
         final_changes(Outcome(PaymentState.SUCCEEDED, intent), now),
         alarm=Cause.PAID_AFTER_DECLINE if is_late else None,
     )
+
+
+# ---------------------------------------------------------------- a row that was lost, or names another PaymentIntent
+
+
+def _without_row(intent: StripeIntent, shop: str, now: int) -> Difference | None:
+    if intent.shop != shop:
+        return None
+    if (intent.charged_at or now) + RETENTION_SECONDS <= now:
+        # It was not lost, it has expired: written again, it would answer for the next order under the same key.
+        return None
+    if not (intent.customer_id and intent.is_described):
+        says = "it succeeded, there is no row, and metadata and description do not name the same order"
+        return Difference(says, alarm=Cause.ROW_LOST)
+    return Difference("it succeeded, and there is no row: it is written again", recovered(intent, now), Cause.ROW_LOST)
+
+
+def _of_another(row: Payment, intent: StripeIntent) -> Difference | None:
+    if intent.is_returned:
+        return None
+    names = "another PaymentIntent" if row.payment_intent_id else "no PaymentIntent"
+    return Difference(f"it succeeded, and the order's row names {names}", alarm=Cause.MONEY_DIFFERS)
 
 
 def recovered(intent: StripeIntent, now: int) -> dict[str, Any]:
