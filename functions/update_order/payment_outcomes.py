@@ -35,25 +35,16 @@ def update_order(
     Raises NoSuchOrder: the message is retried, and ends in the DLQ.
     """
     outcome, transition = event.data, MOVES[event.type]
-    unmoved = _move(orders, outcome, transition)
-    has_other_money = unmoved is not None and unmoved.money != outcome.money
-    if has_other_money and outcome.is_returned:
+    ignored_by = _move(orders, outcome, transition)
+    if ignored_by and ignored_by.money != outcome.money and outcome.is_returned:
+        # The customer has all of the payment back, which had another price: no attempt will pay the order.
         transition = _CANCELED
-        unmoved = _move(orders, outcome, transition)
-    fields = {"status": transition.status, **event.log_fields}
-    if unmoved is None:
-        count(f"Order.{transition.status}")
-        logger.info("order updated", extra=fields)
-    elif not has_other_money and _write_facts(orders, outcome):
-        logger.info("refunds and dispute of the order updated", extra=fields)
+        ignored_by = _move(orders, outcome, transition)
+    if ignored_by:
+        _ignored(ignored_by, event, transition, orders=orders, logger=logger, count=count)
     else:
-        logger.info("order update ignored: stale or duplicate", extra=fields)
-    if unmoved and (why := _alarm_of(unmoved, event)):
-        count(Alarm(Cause.MONEY_DIFFERS))
-        money = {"amount_minor": outcome.amount_minor, "currency": outcome.currency}
-        money |= {"order_amount_minor": unmoved.amount_minor, "order_currency": unmoved.currency}
-        about = {"cause": Cause.MONEY_DIFFERS, "payment_intent_id": outcome.payment_intent_id}
-        logger.error(why, extra={**about, **money, **event.log_fields})
+        count(f"Order.{transition.status}")
+        logger.info("order updated", extra={"status": transition.status, **event.log_fields})
     return Done()
 
 
@@ -107,6 +98,29 @@ def _bound(changes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 # ---------------------------------------------------------------- an order whose status stays
+
+
+def _ignored(
+    order: StoredOrder,
+    event: PaymentOutcomeEvent,
+    transition: Transition,
+    *,
+    orders: OrderStore,
+    logger: Logger,
+    count: Callable[[str], None],
+) -> None:
+    """Write what is new beside the status, and raise an alarm if a person has to see the outcome."""
+    outcome, fields = event.data, {"status": transition.status, **event.log_fields}
+    if order.money == outcome.money and _write_facts(orders, outcome):
+        logger.info("refunds and dispute of the order updated", extra=fields)
+    else:
+        logger.info("order update ignored: stale or duplicate", extra=fields)
+    if why := _alarm_of(order, event):
+        count(Alarm(Cause.MONEY_DIFFERS))
+        money = {"amount_minor": outcome.amount_minor, "currency": outcome.currency}
+        money |= {"order_amount_minor": order.amount_minor, "order_currency": order.currency}
+        about = {"cause": Cause.MONEY_DIFFERS, "payment_intent_id": outcome.payment_intent_id}
+        logger.error(why, extra={**about, **money, **event.log_fields})
 
 
 def _write_facts(orders: OrderStore, outcome: PaymentOutcome) -> bool:

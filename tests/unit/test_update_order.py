@@ -10,7 +10,7 @@ import pytest
 from onecharge.contract.events import PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, new_order_item
-from onecharge.orders.store import RETENTION_SECONDS, NoSuchOrder, OrderStore
+from onecharge.orders.store import ORDER_RETENTION_SECONDS, NoSuchOrder, OrderStore
 from onecharge.orders.transitions import MOVES
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item
@@ -174,7 +174,7 @@ def test_an_outcome_says_since_when_an_order_waits_or_when_it_expires(order: Ord
         order.update(kind, occurred_at=at)
         waited = at if kind == "requires_action" else waited
         assert datetime.fromisoformat(order.item["waiting_since"]) == waited, kind
-        expires_at = None if kind == "requires_action" else int(at.timestamp()) + RETENTION_SECONDS
+        expires_at = None if kind == "requires_action" else int(at.timestamp()) + ORDER_RETENTION_SECONDS
         assert order.item.get("expires_at") == expires_at, kind
 
 

@@ -8,7 +8,7 @@ from onecharge.contract.refund_events import RefundOutcome, RefundState
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.schema import StoredOrder
-from onecharge.orders.store import RETENTION_SECONDS
+from onecharge.orders.store import ORDER_RETENTION_SECONDS
 from onecharge.runtime.dynamodb import expression_values, set_expression, shard_of, to_item
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class OrderRefundStore:
         if order.status is OrderStatus.PAID and outcome.revision > order.payment_revision:
             facts = {"payment_revision": outcome.revision, "stripe_refunded_minor": outcome.amount_refunded_minor}
             facts |= {"dispute_status": outcome.dispute_status} if outcome.dispute_status else {}
-        expires_at = int(outcome.occurred_at.timestamp()) + RETENTION_SECONDS
+        expires_at = int(outcome.occurred_at.timestamp()) + ORDER_RETENTION_SECONDS
         item = {**refund.model_dump(), "expires_at": expires_at}
         return self._write(item, "attribute_exists(refund_id)", order, facts)
 

@@ -19,6 +19,24 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 
+ORDER_RETENTION_SECONDS = 530 * 24 * 3600
+"""How long an order or a refund is kept after its status became final. It outlives its payment's row by 30 days: while
+a payment can answer for an order id, the order refuses another cart under the same idempotency key."""
+
+
+def status_update(
+    order_id: str, changes: Mapping[str, str], *, waits: bool, at: datetime
+) -> tuple[str, Mapping[str, str | int]]:
+    """The update expression of every write of a status, with these changes (path: expression); and its value.
+
+    An item that waits has `waiting_shard`: the index `waiting` finds it, and it does not expire. Any other item has
+    `expires_at`, counted from `at`. Only this function decides: what waits in no index would never be found again.
+    """
+    sets, removes = ("waiting_shard", "expires_at") if waits else ("expires_at", "waiting_shard")
+    kept = shard_of(order_id) if waits else int(at.timestamp()) + ORDER_RETENTION_SECONDS
+    return f"{set_expression({**changes, sets: ':kept'})} REMOVE {removes}", {":kept": kept}
+
+
 @dataclass(frozen=True)
 class OrderStore:
     """The table through botocore's client. Every method makes one request."""
@@ -86,6 +104,8 @@ class OrderStore:
             raise OrderStatusConflict(item) from None
         return answer["Attributes"]
 
+    # ------------------------------------------------------------ reads, and refusals
+
     def find(self, order_id: str, *, of: str | None = None) -> StoredOrder | None:
         """The order as it is, read consistently. Raises ValueError if its item breaks the schema.
 
@@ -94,24 +114,6 @@ class OrderStore:
         answer = self.client.get_item(TableName=self.table, Key=to_item({"order_id": order_id}), ConsistentRead=True)
         item = answer.get("Item")
         return StoredOrder.from_item(item) if item and (of is None or _is_of(of, item)) else None
-
-
-RETENTION_SECONDS = 530 * 24 * 3600
-"""How long an order or a refund is kept after its status became final. It outlives its payment's row by 30 days: while
-a payment can answer for an order id, the order refuses another cart under the same idempotency key."""
-
-
-def status_update(
-    order_id: str, changes: Mapping[str, str], *, waits: bool, at: datetime
-) -> tuple[str, Mapping[str, str | int]]:
-    """The update expression of every write of a status, with these changes (path: expression); and its value.
-
-    An item that waits has `waiting_shard`: the index `waiting` finds it, and it does not expire. Any other item has
-    `expires_at`, counted from `at`. Only this function decides: what waits in no index would never be found again.
-    """
-    sets, removes = ("waiting_shard", "expires_at") if waits else ("expires_at", "waiting_shard")
-    kept = shard_of(order_id) if waits else int(at.timestamp()) + RETENTION_SECONDS
-    return f"{set_expression({**changes, sets: ':kept'})} REMOVE {removes}", {":kept": kept}
 
 
 class NoSuchOrder(RowMissing):

@@ -56,10 +56,6 @@ CONDITION_OF_ATTEMPT = "(attempt < :attempt OR (attempt = :attempt AND #status <
 
 _UNDECIDED = OPEN - {OrderStatus.CANCELING}
 
-PAY_AGAIN = Transition(OrderStatus.PENDING, frozenset({OrderStatus.PAYMENT_DECLINED}))
-
-CANCEL = Transition(OrderStatus.CANCELING, _UNDECIDED)
-
 MOVES: Mapping[PaymentEventType, Transition] = {
     # Stripe has moved the money, whatever was said before and whichever attempt did it.
     EventType.PAYMENT_SUCCEEDED: Transition(OrderStatus.PAID, OPEN),
@@ -70,3 +66,10 @@ MOVES: Mapping[PaymentEventType, Transition] = {
     EventType.PAYMENT_CANCELED: Transition(OrderStatus.CANCELED, OPEN),
 }
 """The move that each outcome of a payment makes (update_order)."""
+
+
+# ---------------------------------------------------------------- the customer's own moves
+
+PAY_AGAIN = Transition(OrderStatus.PENDING, frozenset({OrderStatus.PAYMENT_DECLINED}))
+
+CANCEL = Transition(OrderStatus.CANCELING, _UNDECIDED)

@@ -5,8 +5,8 @@
 
 Only this module sends confirms, the one request that charges. charge_rules.py decides the next step, as a pure
 function; deliveries.py writes the outcome that `charge` returns, or gives the lease back. `tools.payments` is the table
-(payments_table.py). `tools.stripe` sends the requests (payment_intents.py). `tools.fetch_intent` and `tools.cancel`
-send theirs only before the delivery's deadline, and also read the charge's dispute, if it has one.
+(payments_table.py). `tools.stripe` sends the requests (payment_intents.py), none after the delivery's deadline: that is
+what `tools.wait_for_token`, `fetch_intent` and `cancel` see to. The last two also read the charge's dispute, if any.
 """
 
 from dataclasses import replace

@@ -41,9 +41,10 @@ def handle(event: OrderEvent, tools: Tools) -> Disposition:
 
 
 def _claim(event: OrderEvent, tools: Tools) -> Payment:
-    """Claim the row; a request to cancel is stored, even if another worker has it. Raises WriteRefused."""
-    about, seconds = event.correlationid, tools.lease_seconds
-    claim = partial(tools.payments.claim, correlation_id=about, now=tools.now(), lease_seconds=seconds)
+    """Claim the row for the event's attempt, or for its cancellation. Raises WriteRefused."""
+    claim = partial(
+        tools.payments.claim, correlation_id=event.correlationid, now=tools.now(), lease_seconds=tools.lease_seconds
+    )
     try:
         return claim(event.data, to_cancel=isinstance(event, CancelRequestedEvent))
     except WriteRefused as refused:

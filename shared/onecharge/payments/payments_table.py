@@ -156,7 +156,7 @@ class PaymentStore:
         """
         # A name for this claim: a worker that lost its lease is never taken for the one that has it.
         owner = token_hex(8)
-        # The row that was claimed last is visited last. What the attempt before left behind is removed.
+        # reconcile visits last the row that was claimed last. What the attempt before left behind is removed.
         changes = {
             **{"state": PaymentState.PENDING, "lease_owner": owner, "lease_expires_at": now + lease_seconds},
             **{"claimed_at": now, "unfinished_shard": shard_of(order.order_id), "unfinished_claimed_at": now},

@@ -30,6 +30,9 @@ from onecharge.runtime.secrets import SecretUnavailable
 def sync(event: StripeEvent, tools: Tools) -> str | None:
     """Make the row of the event's payment say what Stripe says now. Idempotent.
 
+    What is written was read at Stripe after the row. So an event that does not name its order is asked about twice: for
+    its order, and for the row's.
+
     Returns the order's id; None if the event is of another shop. Raises OUTAGES.
     """
     intent: StripeIntent | None = None
@@ -44,10 +47,11 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
     row = tools.payments.read(order_id)
     counting_id = intent.dispute.dispute_id if intent and intent.dispute else None
     if intent and event.dispute and event.dispute.dispute_id != counting_id:
-        # A charge may have several disputes, and each needs a response; the row has only the one that counts.
+        # A charge may have several disputes, and each needs a response; the row has only the one that counts. So this
+        # alarm is raised each time that the event is read.
         _ask_to_respond(event.dispute, order_id, row, intent, tools)
-    shows = _compare(row, intent, tools) is None if intent else _shows(row, event, tools)
-    if not shows:  # It reads the row, and only then asks Stripe: once more, if the event did not name its order.
+    is_nothing_to_do = _compare(row, intent, tools) is None if intent else _shows(row, event, tools)
+    if not is_nothing_to_do:
         sync_row(order_id, event.payment_intent_id, tools, is_disputed=is_disputed)
     return order_id
 

@@ -67,7 +67,7 @@ def _of_success(row: Payment, intent: StripeIntent, now: int) -> Difference | No
         says = "it succeeded although the order is CANCELED"
         return None if intent.is_returned else Difference(says, alarm=Cause.MONEY_DIFFERS)
     if row.state is PaymentState.PENDING and now < row.lease_expires_at:
-        # The lease owner finalizes it; if it crashes, SQS delivers the message again.
+        # The lease owner finalizes it; if it crashes, SQS delivers the message again. reconcile reads the event again.
         return None
     if intent.money != row.request.money:
         return Difference("it succeeded with another amount or currency than was frozen", alarm=Cause.MONEY_DIFFERS)
