@@ -16,7 +16,7 @@ from onecharge.contract.refund_events import RefundState
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.republication import DAY_SECONDS
-from onecharge.orders.transitions import MOVES, WAITING
+from onecharge.orders.transitions import MOVES, WAITING, applies
 from onecharge.payments.charge_rules import decide, is_held
 from onecharge.payments.payment_intents import read_refund
 from onecharge.payments.payments_table import UNPAID, Payment
@@ -200,7 +200,7 @@ def _order(facts: Facts) -> Iterator[Finding]:
     elif order.status is OrderStatus.CANCELED and row.state is PaymentState.SUCCEEDED:
         if own and not own.is_returned:
             yield Finding(BROKEN, "the order is CANCELED, and was charged", _return_money(own.intent))
-    elif event_type and MOVES[event_type].applies(order, row.attempt):
+    elif event_type and applies(MOVES[event_type], order, row.attempt):
         yield _republished(facts, f"the row is {row.state}, and the order does not have it yet")
 
 

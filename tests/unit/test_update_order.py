@@ -11,7 +11,7 @@ from onecharge.contract.events import PaymentOutcomeEvent
 from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder, new_order_item
 from onecharge.orders.store import ORDER_RETENTION_SECONDS, NoSuchOrder, OrderStore
-from onecharge.orders.transitions import MOVES
+from onecharge.orders.transitions import MOVES, applies
 from onecharge.runtime.consumer import Done
 from onecharge.runtime.dynamodb import from_item
 from tests.shop.dynamodb import MemoryDynamoDB
@@ -118,7 +118,7 @@ def test_every_outcome_on_every_order(order: Order, kind: str, money: str) -> No
         assert order.item["status"] == (target or status), case
         assert order.counted[f"Order.{target}"] == (target is not None), case
         if is_its_money and revision > REVISION:  # As `explain` foresees it.
-            foreseen = MOVES[order.event(kind).type].applies(StoredOrder.from_item(order.placed), attempt)
+            foreseen = applies(MOVES[order.event(kind).type], StoredOrder.from_item(order.placed), attempt)
             assert foreseen == (target is not None), case
         # Stripe's facts are written to an order that stays as it is, too.
         has_facts = kind == "succeeded" and is_its_money and (target is not None or revision > REVISION)

@@ -42,14 +42,6 @@ class Transition:
         """Whether the outcome is final at Stripe: it counts whichever attempt and revision of the row it names."""
         return self.status not in OPEN
 
-    def applies(self, order: "StoredOrder", attempt: int) -> bool:
-        """Whether the outcome of this attempt moves the order, unless it is stale; as CONDITION_OF_ATTEMPT says it."""
-        if order.status not in self.origins:
-            return False
-        if self.is_terminal:
-            return True
-        return order.attempt < attempt or (order.attempt == attempt and order.status is not self.status)
-
 
 CONDITION_OF_ATTEMPT = "(attempt < :attempt OR (attempt = :attempt AND #status <> :status))"
 """An outcome of the current attempt, or of a later one. What the order has already changes nothing."""
@@ -68,8 +60,17 @@ MOVES: Mapping[PaymentEventType, Transition] = {
 """The move that each outcome of a payment makes (update_order)."""
 
 
-# ---------------------------------------------------------------- the customer's own moves
+# ---------------------------------------------------------------- the customer's own moves, and what operators foresee
 
 PAY_AGAIN = Transition(OrderStatus.PENDING, frozenset({OrderStatus.PAYMENT_DECLINED}))
 
 CANCEL = Transition(OrderStatus.CANCELING, _UNDECIDED)
+
+
+def applies(move: Transition, order: "StoredOrder", attempt: int) -> bool:
+    """Whether the outcome of this attempt moves the order, unless it is stale; as CONDITION_OF_ATTEMPT says it."""
+    if order.status not in move.origins:
+        return False
+    if move.is_terminal:
+        return True
+    return order.attempt < attempt or (order.attempt == attempt and order.status is not move.status)

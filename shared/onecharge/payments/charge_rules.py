@@ -114,6 +114,9 @@ def final_changes(outcome: Outcome, now: int) -> dict[str, Any]:
     return changes
 
 
+# ---------------------------------------------------------------- what others decide by, too
+
+
 def refunds_and_dispute(intent: StripeIntent) -> dict[str, Any]:
     """The row's attributes for the refunds and the dispute of a PaymentIntent that succeeded."""
     refunded: dict[str, Any] = {"amount_refunded_minor": intent.amount_refunded_minor}

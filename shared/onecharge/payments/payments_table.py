@@ -197,10 +197,6 @@ class PaymentStore:
         condition = "" if changes["state"] in TERMINAL else " AND attribute_not_exists(cancel_requested_at)"
         return self._write_as_owner(row, changes, condition, now=now)
 
-    def give_back(self, row: Payment, **kept: str | int) -> Payment:
-        """Give the lease back early, so that the next delivery need not wait for it. Raises WriteRefused."""
-        return self._write_as_owner(row, {"lease_expires_at": 0, "lease_owner": None, **kept})
-
     def _write_as_owner(self, row: Payment, changes: Mapping[str, Any], condition: str = "", now: int = 0) -> Payment:
         ours: dict[str, Any] = {"ours": row.lease_owner or "nobody", "was": row.attempt}
         # A request to cancel may have moved the revision on since the row was read.
@@ -249,7 +245,11 @@ class PaymentStore:
             raise WriteRefused(payment_of(item) if item else None) from None
         return payment_of(answer["Attributes"])
 
-    # ------------------------------------------------------------ cancellations, later changes, reads
+    # ------------------------------------------------------------ unfinished work, cancellations, later changes, reads
+
+    def give_back(self, row: Payment, **kept: str | int) -> Payment:
+        """Give the lease back early, so that the next delivery need not wait for it. Raises WriteRefused."""
+        return self._write_as_owner(row, {"lease_expires_at": 0, "lease_owner": None, **kept})
 
     def request_cancel(self, order_id: str, *, now: int) -> Payment:
         """Store the request to cancel a row that a worker has. Raises WriteRefused: it is stored, or too late."""

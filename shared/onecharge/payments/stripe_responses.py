@@ -120,6 +120,8 @@ class ResponseKind(StrEnum):
     INVALID = "another 4xx"
 
 
+# ---------------------------------------------------------------- which of them need a person
+
 _ALARMS: Mapping[ResponseKind, Cause] = {
     ResponseKind.OTHER_OBJECT: Cause.STRIPE_INCONCLUSIVE,
     ResponseKind.ACCOUNT: Cause.STRIPE_ACCOUNT,
