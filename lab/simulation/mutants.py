@@ -361,7 +361,7 @@ _REFUNDS: Mapping[str, Mutate] = {
     "sent while the list may lack it": _closing(lambda sent: not sent.code),
     "a refusal answers every request": _replacing(
         _write_sent,
-        lambda row, id_, sent, tools: _write_sent(row, id_, Sent(0, 0, sent.code) if sent.code else sent, tools),
+        lambda row, id_, sent, tools: _write_sent(row, id_, Sent(code=sent.code) if sent.code else sent, tools),
     ),
     "what was refused is sent again": _forgets_refusals,
     "every failure is a refusal": _replacing(

@@ -1,7 +1,7 @@
 """The refund protocol: staff, the order, the worker, the webhook and Stripe. docs/protocol.md, "The refund".
 
     read the row ─► list ─┬─► tell: it is there, or it was refused
-                          └─► write that it is sent ─► send ─► tell, or write that it is refused
+                          └─► write that it is sent ─► send ─► tell, or write the answer
 
 A state is a value; a step yields every state that can follow. Time passes in thirds of a day: Stripe remembers a key
 for three, and a worker lives less than one. Stripe executes a request in the third in which it was sent, or never. A
@@ -36,6 +36,7 @@ class Left(NamedTuple):
     lag: int = 1  # For how many thirds of a day the list may lack a refund.
     by_hand: int = 1  # The amount that a person refunds.
     error: int = 0  # A stored 500, or no answer: executed now, later or never.
+    not_now: int = 0  # An answer, such as too low a balance: nothing is made, refused or stored.
     duplicate: int = 0  # A message that was acknowledged is delivered again.
     person: int = 0  # Refunds by hand, opens or ends a dispute.
     returned: int = 0  # A bank returns the money: the refund fails.
@@ -347,8 +348,10 @@ def send(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
         yield "is sent: a replay", to(s, place, w, "tell", outcome="SUCCEEDED")
     elif known or is_refused(s, s.left.amounts[w.of]):
         after = answered(s, w.of, "refused") if s.left.stores_refusals and not known else s
-        yield "is sent: refused", to(after, place, w, "write the refusal")
+        yield "is sent: refused", to(after, place, w, "write the answer", outcome="REFUSED")
     else:
+        if after := use(s, "not_now"):
+            yield "is sent: not now", to(after, place, w, "write the answer")
         yield "is sent: made", to(answered(made(s, w.of), w.of, "made"), place, w, "tell", outcome="SUCCEEDED")
         if failed := use(s, "error"):
             for is_stored in (True, False):
@@ -358,19 +361,20 @@ def send(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
             yield "is sent: 500, executed", back(answered(made(failed, w.of), w.of, "error"), place, w)
 
 
-def write_refusal(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
-    """It is never sent again. This request has had its answer, which says nothing of another one."""
-    sent, answers_all = s.row.sent[w.of], "a refusal answers every request" in broken
+def write_answer(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
+    """This request has had its answer, which says nothing of another one. What is refused is never sent again."""
+    sent, answers_all = s.row.sent[w.of], "an answer is one to every request" in broken
+    is_refused = sent.is_refused or w.outcome == "REFUSED"
     is_answered, others = sent.unanswered <= 1 or answers_all, sent.unanswered - (sent.unanswered < MANY)
-    sent = Sent(is_refused=True) if is_answered else Sent(sent.since, others, is_refused=True)
+    sent = Sent(is_refused=is_refused) if is_answered else Sent(sent.since, others, is_refused)
     if "a refusal is not written" in broken:
         yield "is told REFUSED", to(s, place, w, "tell", outcome="REFUSED")
     else:
-        yield "is written as refused", back(written(s, sent=replaced(s.row.sent, w.of, sent)), place, w)
+        yield "has its answer written", back(written(s, sent=replaced(s.row.sent, w.of, sent)), place, w)
 
 
 def tell(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
     yield f"is told {w.outcome}", to(told(s, w.of, w.outcome), place, w, "done")
 
 
-POINTS = {"list": look, "write": write, "send": send, "write the refusal": write_refusal, "tell": tell}
+POINTS = {"list": look, "write": write, "send": send, "write the answer": write_answer, "tell": tell}

@@ -26,6 +26,7 @@ from tests.shop.builders import (
     T0,
     paid,
 )
+from tests.shop.dynamodb import SENT_AGAIN
 from tests.shop.scripted_stripe import Execute, Step, afterwards, answer, killed
 from tests.shop.sdk import SdkObject
 from tests.shop.shop import Shop, paid_shop, refund_with
@@ -135,7 +136,7 @@ def test_a_refusal_is_told_and_never_sent_again(shop: Shop, reason: Any, code: s
     once more."""
     ends = reason(shop)
     assert (shop.refund(), shop.told, shop.alarms) == (BackOff(), [], [])
-    assert shop.payment().refunds_sent == {REFUND_ID: Sent(0, 0, code)}
+    assert shop.payment().refunds_sent == {REFUND_ID: Sent(code=code)}
     assert (shop.refund(), shop.told) == (Done(), [(REFUSED, code, total)])
     assert (shop.published[0].data.stripe_refund_id, shop.published[0].data.amount_minor) == (None, 400)
     ends()
@@ -196,6 +197,8 @@ BESIDE: dict[str, Callable[[Any], object]] = {
     "delivered again": Shop.refund,
     "its row lost": Shop.lose_row,
     "refused, and its row lost": Shop.lose_row,
+    "refused, and its row written": lambda shop: shop.store.write_if_unchanged(shop.payment(), {"reason": "x"}, now=T0),
+    "refused, and a write is sent again": lambda shop: shop.io.faults.update({"dynamodb_UpdateItem": SENT_AGAIN}),
 }
 
 
@@ -203,7 +206,7 @@ BESIDE: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("happens", BESIDE)
 def test_a_delivery_may_be_disturbed_anywhere(shop: Shop, place: int, happens: str) -> None:
     """The next one ends with the one refund, or tells that it is refused, once the row knows that. No lease separates
-    two deliveries: the key does. A lost row is restored as it was."""
+    two deliveries: the key does. A lost row is restored as it was. No other writer makes a refusal wait for days."""
     row, is_refused = shop.row(), "refused" in happens
     if is_refused:
         disputed(shop)

@@ -35,7 +35,7 @@ def test_what_follows_from_all_that_stripe_may_show(status: str | None) -> None:
             wanted = code and StripeRefund(None, "refused", 400, "EUR", REFUND_ID, code)
         listed = [*others, *([OWN[status]] if status else [])]
         try:
-            decided: Any = decide(REFUND.data, listed, sent=Sent(since, 1, code), now=T0)
+            decided: Any = decide(REFUND.data, listed, sent=Sent(since, ("a",), code), now=T0)
         except Deferred:
             decided = Deferred
         assert decided == wanted, (others, since, code)
@@ -45,11 +45,13 @@ def test_what_follows_from_all_that_stripe_may_show(status: str | None) -> None:
 @pytest.mark.parametrize("code", ["charge_disputed", None])
 def test_an_answer_says_nothing_of_another_request(since: int, code: str | None) -> None:
     """Once each has its answer, none is open; what was sent 72 hours ago is listed, if it was made."""
-    both = Sent(since, bool(since)).once_more(T0)
+    both = Sent(since, ("a",) if since else ()).once_more("b", T0)
     is_open = since > T0 - 72 * HOUR
-    assert both == (Sent(since, 2) if is_open else Sent(T0, 1))
-    assert both.answered(code) == (Sent(since, 1, code) if is_open else Sent(0, 0, code))
-    assert both.answered(code).answered(None).answered(None) == Sent(0, 0, code)
+    assert both == (Sent(since, ("a", "b")) if is_open else Sent(T0, ("b",)))
+    answered = both.answered("b", code)
+    assert answered == (Sent(since, ("a",), code) if is_open else Sent(0, (), code))
+    assert answered.answered("b", None) == answered
+    assert answered.answered("a", None) == Sent(0, (), code)
 
 
 def test_a_refund_that_is_made_comes_before_one_that_failed() -> None:

@@ -75,6 +75,8 @@ ANSWERS: list[tuple[Kind, str | None, int, dict[str, Any]]] = [
     (Kind.RETRYABLE, "lock_timeout", 429, {"code": "lock_timeout"}),
     (Kind.RETRYABLE, "payment_intent_rate_limit_exceeded", 400, {"code": "payment_intent_rate_limit_exceeded"}),
     (Kind.RETRYABLE, None, 500, {"type_": "api_error"}),
+    (Kind.RETRYABLE, "lock_timeout", 400, {"code": "lock_timeout"}),
+    (Kind.RETRYABLE, None, 400, {"type_": "api_error"}),
     (Kind.RETRYABLE, None, 402, {"type_": "api_error"}),
     (Kind.DECLINED, "lost_card", 402, {**CARD, "code": "card_declined", "decline_code": "lost_card"}),
     (Kind.DECLINED, "expired_card", 402, {**CARD, "code": "expired_card"}),

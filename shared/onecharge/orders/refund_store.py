@@ -13,7 +13,6 @@ from onecharge.runtime.dynamodb import expression_values, set_expression, shard_
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-    from mypy_boto3_dynamodb.type_defs import TransactWriteItemTypeDef
 
 
 @dataclass(frozen=True)
@@ -65,24 +64,17 @@ class OrderRefundStore:
         """Write both if the order is as it was read: what is left was computed from it. PAID is terminal."""
         known = {"refunds_revision": order.refunds_revision, "payment_revision": order.payment_revision}
         facts = {**facts, "refunds_revision": order.refunds_revision + 1}
-        put: TransactWriteItemTypeDef = {
-            "Put": {"TableName": self.table, "Item": to_item(refund), "ConditionExpression": condition}
-        }
-        update: TransactWriteItemTypeDef = {
-            "Update": {
-                "TableName": self.orders_table,
-                "Key": to_item({"order_id": order.order_id}),
-                "UpdateExpression": set_expression({name: f":{name}" for name in facts}),
-                "ConditionExpression": " AND ".join(
-                    ["attribute_exists(order_id)", *map(_is_still, known, known.values())]
-                ),
-                "ExpressionAttributeValues": expression_values(
-                    **facts, **{f"was_{name}": value for name, value in known.items()}
-                ),
-            }
+        was = {f"was_{name}": value for name, value in known.items()}
+        put: Any = {"TableName": self.table, "Item": to_item(refund), "ConditionExpression": condition}
+        update: Any = {
+            "TableName": self.orders_table,
+            "Key": to_item({"order_id": order.order_id}),
+            "UpdateExpression": set_expression({name: f":{name}" for name in facts}),
+            "ConditionExpression": " AND ".join(["attribute_exists(order_id)", *map(_is_still, known, known.values())]),
+            "ExpressionAttributeValues": expression_values(**facts, **was),
         }
         try:
-            self.client.transact_write_items(TransactItems=[put, update])
+            self.client.transact_write_items(TransactItems=[{"Put": put}, {"Update": update}])
         except self.client.exceptions.TransactionCanceledException as canceled:
             codes = {reason.get("Code") for reason in canceled.response["CancellationReasons"]}
             if codes & {"ConditionalCheckFailed", "TransactionConflict"}:

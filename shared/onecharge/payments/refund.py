@@ -11,6 +11,7 @@ whether Stripe has answered the requests, and what it has refused. Only this mod
 import re
 from contextlib import suppress
 from datetime import UTC, datetime
+from secrets import token_hex
 
 import stripe
 
@@ -21,7 +22,7 @@ from onecharge.payments.refund_rules import OVERDUE_SECONDS, UNCLEAR, Sent, Stri
 from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_responses import Deferred
-from onecharge.payments.sync import sync_row
+from onecharge.payments.sync import TRIES, sync_row
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage
@@ -39,7 +40,7 @@ def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
         tools.require_time()
         listed = tools.stripe.list_refunds(row.payment_intent_id)
         sent = row.refunds_sent.get(wanted.refund_id, Sent())
-        found = decide(wanted, listed, sent=sent, now=now) or send(event, row, sent, tools)
+        found = decide(wanted, listed, sent=sent, now=now) or send(event, row, sent, tools, now=now)
         # First: what the order service has left to refund is counted from the row's total.
         synced = sync_row(wanted.order_id, row.payment_intent_id, tools)
         if synced is None or (synced.request, synced.payment_intent_id) != (row.request, row.payment_intent_id):
@@ -54,29 +55,39 @@ def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
     return Done()
 
 
-def send(event: RefundRequestedEvent, row: Payment, before: Sent, tools: Tools) -> StripeRefund:
+def send(event: RefundRequestedEvent, row: Payment, before: Sent, tools: Tools, *, now: int) -> StripeRefund:
     """Create the refund, once the row says so: whoever has read the row before cannot send it. Raises Deferred."""
-    wanted = event.data
+    wanted, name = event.data, token_hex(6)
     tools.wait_for_token(tools.rate.refunds.take)
-    _write_sent(row, wanted.refund_id, before.once_more(tools.now()), tools)
+    try:
+        _write_sent(row, wanted.refund_id, before.once_more(name, now), tools)
+    except WriteRefused as refused:
+        # boto3 repeats a request whose answer was lost: what refuses this write may be this write.
+        if not refused.row or name not in refused.row.refunds_sent.get(wanted.refund_id, Sent()).unanswered:
+            raise Deferred("the payment's row has changed since it was read") from None
     made = tools.stripe.create_refund(wanted, str(row.payment_intent_id))
     if isinstance(made, StripeRefund):
         return made
     code = refusal_of(made)
-    if made.kind not in UNCLEAR and (latest := tools.payments.read(wanted.order_id)):
-        with suppress(Deferred):
-            sent = latest.refunds_sent.get(wanted.refund_id, Sent())
-            _write_sent(latest, wanted.refund_id, sent.answered(code), tools)
+    if made.kind not in UNCLEAR:
+        _write_answer(event, name, code, tools)
     raise Deferred(f"Stripe refuses it ({code}), which a later delivery tells") if code else made.deferred
 
 
+def _write_answer(event: RefundRequestedEvent, name: str, code: str | None, tools: Tools) -> None:
+    """Take the request off the row, which others may write meanwhile; if it stays, the refund waits for 72 hours."""
+    refund_id = event.data.refund_id
+    for _ in range(TRIES):
+        if row := tools.payments.read(event.data.order_id):
+            with suppress(WriteRefused):
+                answered = row.refunds_sent.get(refund_id, Sent()).answered(name, code)
+                return _write_sent(row, refund_id, answered, tools)
+
+
 def _write_sent(row: Payment, refund_id: str, sent: Sent, tools: Tools) -> None:
-    """Raises Deferred if the row has changed since it was read."""
+    """Raises WriteRefused: the row has changed since it was read."""
     given = {each: known._asdict() for each, known in {**row.refunds_sent, refund_id: sent}.items()}
-    try:
-        tools.payments.write_if_unchanged(row, {"refunds_sent": given}, now=tools.now())
-    except WriteRefused:
-        raise Deferred("the payment's row has changed since it was read") from None
+    tools.payments.write_if_unchanged(row, {"refunds_sent": given}, now=tools.now())
 
 
 def tell(row: Payment, found: StripeRefund, tools: Tools, *, correlation_id: str = "") -> None:

@@ -53,19 +53,19 @@ class Sent(NamedTuple):
 
     since: int = 0
     """When the first request was sent that Stripe may have executed, in epoch seconds; 0: there is none."""
-    unanswered: int = 0
-    """How many requests were sent since then, without those that Stripe has answered."""
+    unanswered: tuple[str, ...] = ()
+    """Those since then that Stripe has not answered, each by a name of its own: to take one off is idempotent."""
     code: str | None = None
     """Why Stripe has refused it: it is never sent again."""
 
-    def once_more(self, now: int) -> "Sent":
+    def once_more(self, name: str, now: int) -> "Sent":
         """With one more request."""
         since = self.open_since(now)
-        return Sent(since or now, self.unanswered + 1 if since else 1)
+        return Sent(since or now, (*(self.unanswered if since else ()), name))
 
-    def answered(self, code: str | None) -> "Sent":
-        """With an answer to one of them, which says nothing of the others."""
-        others = max(0, self.unanswered - 1)
+    def answered(self, name: str, code: str | None) -> "Sent":
+        """With the answer to this one, which says nothing of the others."""
+        others = tuple(each for each in self.unanswered if each != name)
         return Sent(self.since if others else 0, others, code or self.code)
 
     def open_since(self, now: int) -> int:

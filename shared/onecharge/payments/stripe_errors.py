@@ -40,8 +40,8 @@ _REFUND_CODES = (
 ).split()
 # Stripe has no error code for a refund of more than is left: only the message says so.
 _MORE_THAN_IS_LEFT = "unrefunded amount on charge", "greater than charge amount"
-_RATE_LIMIT_OF_A_PAYMENT_INTENT = "payment_intent_rate_limit_exceeded"
-"""It takes 1,000 updates an hour: later it takes more."""
+_LATER_CODES = ("payment_intent_rate_limit_exceeded", "lock_timeout")
+"""A PaymentIntent takes 1,000 updates an hour, and one request at a time: later it takes more."""
 # Stripe has no error code for these: only the message distinguishes them (Stripe API, error messages of confirm).
 # Whoever has an access token can name any PaymentMethod: of another type, made with the publishable key, or one of test
 # mode. That is a decline of theirs, and no alarm of ours.
@@ -78,7 +78,7 @@ def _kind_and_code(
     if status is None or status < 400 or (kind is None and status < 500 and status not in (408, 409, 424, 429)):
         # The connection broke off during the response, or a proxy answered: Stripe's errors have a type.
         return ResponseKind.NO_ANSWER, code
-    if status in (408, 409, 424, 429) or status >= 500 or code == _RATE_LIMIT_OF_A_PAYMENT_INTENT:
+    if status in (408, 409, 424, 429) or status >= 500 or code in _LATER_CODES:
         return ResponseKind.RETRYABLE, code
     if status == 402 and kind == "card_error":
         return ResponseKind.DECLINED, getattr(details, "decline_code", None) or code
@@ -88,6 +88,8 @@ def _kind_and_code(
         return ResponseKind.BALANCE_TOO_LOW, code
     if status in (401, 403) or code in _ACCOUNT_CODES:
         return ResponseKind.ACCOUNT, code
+    if kind == "api_error":
+        return ResponseKind.RETRYABLE, code
     if isinstance(error, stripe.IdempotencyError) or kind == "idempotency_error":
         return ResponseKind.OTHER_PARAMETERS, code
     if code == "payment_intent_unexpected_state":

@@ -37,5 +37,8 @@ def error_code(error: Exception) -> str:
 
 def is_outage(error: Exception) -> bool:
     """Whether AWS may answer the same request later. What names our rights, tables or requests stays until we act."""
-    lasting = ("AccessDeniedException", "ResourceNotFoundException", "ValidationException")
+    lasting = (
+        *("AccessDeniedException", "ResourceNotFoundException", "ValidationException"),
+        *("AuthorizationError", "NotFound", "KMSAccessDenied", "KMSDisabled", "KMSNotFound"),  # Of SNS.
+    )
     return isinstance(error, BotoCoreError | ClientError) and error_code(error) not in lasting

@@ -261,6 +261,7 @@ def test_a_row_that_is_lost_meanwhile_is_written_again_by_the_next_event(shop: S
     [
         (ClientError({"Error": {"Code": "ThrottlingException"}}, "GetItem"), None),
         (ClientError({"Error": {"Code": "AccessDeniedException"}}, "GetItem"), Cause.UNEXPECTED_ERROR),
+        (ClientError({"Error": {"Code": "AuthorizationError"}}, "Publish"), Cause.UNEXPECTED_ERROR),
         (EndpointConnectionError(endpoint_url="x"), None),
         (SecretUnavailable("x"), None),
         (sdk_error(503), None),
