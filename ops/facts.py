@@ -21,6 +21,7 @@ from onecharge.payments.payment_intents import read_intent
 from onecharge.payments.payments_table import Payment, payment_of
 from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_responses import Failure, StripeIntent
+from onecharge.payments.sync_rules import is_all_returned
 from ops.connection import Stack
 
 READ_SECONDS = 10
@@ -55,7 +56,7 @@ class IntentFacts:
     @property
     def is_returned(self) -> bool:
         """Whether the customer has all of it back."""
-        return replace(self.intent, amount_refunded_minor=self.refunded_minor).is_returned
+        return is_all_returned(replace(self.intent, amount_refunded_minor=self.refunded_minor))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,6 @@ from onecharge.runtime.dynamodb import from_item
 
 Item = Mapping[str, Any]
 """An item in DynamoDB's JSON, as in the stream's NewImage."""
-EventFromItem = Callable[[Item], Event | None]
-"""The mapping of a table; None for an item that is not published."""
 
 
 def order_event_from_item(item: Item) -> Event | None:
@@ -60,6 +58,9 @@ def refund_requested_from_item(item: Item) -> RefundRequestedEvent | None:
     refund = StoredRefund.from_item(item)
     return refund.requested_event() if refund.status is RefundState.PENDING else None
 
+
+EventFromItem = Callable[[Item], Event | None]
+"""The mapping of a table; None for an item that is not published."""
 
 TABLES: Mapping[str, EventFromItem] = {
     "ORDERS_TABLE": order_event_from_item,

@@ -35,13 +35,13 @@ def update_order(
     Raises NoSuchOrder: the message is retried, and ends in the DLQ.
     """
     outcome, transition = event.data, MOVES[event.type]
-    ignored_by = _move(orders, outcome, transition)
-    if ignored_by and ignored_by.money != outcome.money and outcome.is_returned:
+    unmoved = _move(orders, outcome, transition)
+    if unmoved and unmoved.money != outcome.money and outcome.is_returned:
         # The customer has all of the payment back, which had another price: no attempt will pay the order.
         transition = _CANCELED
-        ignored_by = _move(orders, outcome, transition)
-    if ignored_by:
-        _ignored(ignored_by, event, transition, orders=orders, logger=logger, count=count)
+        unmoved = _move(orders, outcome, transition)
+    if unmoved:
+        _write_beside_status(unmoved, event, transition, orders=orders, logger=logger, count=count)
     else:
         count(f"Order.{transition.status}")
         logger.info("order updated", extra={"status": transition.status, **event.log_fields})
@@ -100,7 +100,7 @@ def _bound(changes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
 # ---------------------------------------------------------------- an order whose status stays
 
 
-def _ignored(
+def _write_beside_status(
     order: StoredOrder,
     event: PaymentOutcomeEvent,
     transition: Transition,

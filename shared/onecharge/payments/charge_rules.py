@@ -114,9 +114,6 @@ def final_changes(outcome: Outcome, now: int) -> dict[str, Any]:
     return changes
 
 
-# ---------------------------------------------------------------- what others decide by, too
-
-
 def refunds_and_dispute(intent: StripeIntent) -> dict[str, Any]:
     """The row's attributes for the refunds and the dispute of a PaymentIntent that succeeded."""
     refunded: dict[str, Any] = {"amount_refunded_minor": intent.amount_refunded_minor}
@@ -124,6 +121,9 @@ def refunds_and_dispute(intent: StripeIntent) -> dict[str, Any]:
         # The dispute was not read, or there is none: the row keeps the one it has.
         return refunded
     return {**refunded, "dispute_id": intent.dispute.dispute_id, "dispute_status": intent.dispute.status}
+
+
+# ---------------------------------------------------------------- what it was canceled for
 
 
 def reason_of_cancellation(intent: StripeIntent) -> str | None:

@@ -110,9 +110,6 @@ class WriteRefused(Exception):
         self.row = row
 
 
-UNFINISHED = "unfinished"
-"""The sparse index of the rows that are PENDING or REQUIRES_ACTION: only they have its key attributes."""
-
 _NEXT = "if_not_exists(revision, :now) + :one"
 """A new row's revision is the present time: consumers may have seen a row that was lost."""
 
@@ -292,3 +289,7 @@ class PaymentStore:
         )
         last = answer.get("LastEvaluatedKey")
         return [item["order_id"]["S"] for item in answer["Items"]], from_item(last) if last else None
+
+
+UNFINISHED = "unfinished"
+"""The sparse index of the rows that are PENDING or REQUIRES_ACTION: only they have its key attributes."""

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from onecharge.contract.money import is_returned
 from onecharge.payments.disputes import Dispute
 from onecharge.runtime.alarms import Cause
 
@@ -55,10 +54,6 @@ class StripeIntent:
     def is_open(self) -> bool:
         """Whether it can still be confirmed or canceled."""
         return self.status in ("requires_payment_method", "requires_confirmation", "requires_action")
-
-    @property
-    def is_returned(self) -> bool:
-        return is_returned(self.amount_minor, self.amount_refunded_minor, self.dispute and self.dispute.status)
 
     @property
     def money(self) -> tuple[int, str]:

@@ -56,16 +56,6 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
     return order_id
 
 
-def _shows(row: Payment | None, event: StripeEvent, tools: Tools) -> bool:
-    """Whether the row shows what the event says."""
-    is_own = row is not None and row.payment_intent_id == event.payment_intent_id
-    if event.intent is not None:
-        is_paid = is_own and row is not None and row.state is PaymentState.SUCCEEDED
-        return is_paid or _compare(row, event.intent, tools) is None
-    told = event.amount_refunded_minor
-    return row is not None and is_own and told is not None and row.amount_refunded_minor == told
-
-
 TRIES = 4
 """How often a row is compared that others keep writing, before the event is deferred."""
 
@@ -139,6 +129,19 @@ def _ask_to_respond(dispute: Dispute, order_id: str, row: Payment | None, intent
 def _compare(row: Payment | None, intent: StripeIntent, tools: Tools) -> Difference | None:
     seconds = tools.requires_action_seconds
     return find_difference(row, intent, shop=tools.shop, now=tools.now(), requires_action_seconds=seconds)
+
+
+# ---------------------------------------------------------------- other events, and what stops the work
+
+
+def _shows(row: Payment | None, event: StripeEvent, tools: Tools) -> bool:
+    """Whether the row shows what the event says."""
+    is_own = row is not None and row.payment_intent_id == event.payment_intent_id
+    if event.intent is not None:
+        is_paid = is_own and row is not None and row.state is PaymentState.SUCCEEDED
+        return is_paid or _compare(row, event.intent, tools) is None
+    told = event.amount_refunded_minor
+    return row is not None and is_own and told is not None and row.amount_refunded_minor == told
 
 
 OUTAGES = (Deferred, stripe.StripeError, BotoCoreError, ClientError, SecretUnavailable)
