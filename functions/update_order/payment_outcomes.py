@@ -141,6 +141,9 @@ def _write_facts(orders: OrderStore, outcome: PaymentOutcome) -> bool:
     return True
 
 
+# ---------------------------------------------------------------- its alarm
+
+
 def _alarm_of(order: StoredOrder, event: PaymentOutcomeEvent) -> str | None:
     """Why a person has to see an outcome that did not move the order; each delivery raises the alarm."""
     if event.type is EventType.PAYMENT_CANCELED or event.data.is_returned:

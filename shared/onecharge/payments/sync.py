@@ -49,7 +49,7 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
     if intent and event.dispute and event.dispute.dispute_id != counting_id:
         # A charge may have several disputes, and each needs a response; the row has only the one that counts. So this
         # alarm is raised each time that the event is read.
-        _ask_to_respond(event.dispute, order_id, row, intent, tools)
+        _alarm_if_response_due(event.dispute, order_id, row, intent, tools)
     is_nothing_to_do = _compare(row, intent, tools) is None if intent else _shows(row, event, tools)
     if not is_nothing_to_do:
         sync_row(order_id, event.payment_intent_id, tools, is_disputed=is_disputed)
@@ -117,10 +117,12 @@ def _write(order_id: str, row: Payment | None, intent: StripeIntent, found: Diff
 def report_dispute(order_id: str, row: Payment | None, intent: StripeIntent, tools: Tools) -> None:
     """Raise an alarm if the dispute that counts newly needs a response."""
     if intent.dispute and (row is None or row.dispute != intent.dispute):
-        _ask_to_respond(intent.dispute, order_id, row, intent, tools)
+        _alarm_if_response_due(intent.dispute, order_id, row, intent, tools)
 
 
-def _ask_to_respond(dispute: Dispute, order_id: str, row: Payment | None, intent: StripeIntent, tools: Tools) -> None:
+def _alarm_if_response_due(
+    dispute: Dispute, order_id: str, row: Payment | None, intent: StripeIntent, tools: Tools
+) -> None:
     if dispute.needs_response:
         about = {"order_id": order_id, "dispute_id": dispute.dispute_id, "dispute_status": dispute.status}
         tools.alarm(Cause.CHARGE_DISPUTED, "charge disputed: respond at Stripe", row, intent, **about)

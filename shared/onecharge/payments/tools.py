@@ -59,6 +59,13 @@ class Tools:
         except stripe.StripeError as error:
             raise classify(error).deferred from error
 
+    def require_time(self) -> None:
+        """Raises Deferred if no request to Stripe may be begun anymore."""
+        if self.clock() >= self.deadline:
+            raise Deferred("too little time left")
+
+    # ------------------------------------------------------------ cancellations, time, alarms and logs
+
     def cancel(self, intent: StripeIntent, reason: str = "requested_by_customer") -> StripeIntent:
         """Cancel the PaymentIntent; returns its state afterwards, which may be `succeeded`. Raises Deferred."""
         self.require_time()
@@ -71,11 +78,6 @@ class Tools:
     def now(self) -> int:
         """The time in whole epoch seconds, as it is stored."""
         return int(self.clock())
-
-    def require_time(self) -> None:
-        """Raises Deferred if no request to Stripe may be begun anymore."""
-        if self.clock() >= self.deadline:
-            raise Deferred("too little time left")
 
     def wait_for_token(self, take: Callable[[float], bool]) -> None:
         """Wait for Stripe's rate limit. Raises Deferred if there is no token before the deadline."""
