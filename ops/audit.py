@@ -24,7 +24,7 @@ from onecharge.runtime.parallel import Threads
 from ops.connection import Stack
 from ops.errors import Problem
 from ops.facts import Facts, gather
-from ops.findings import Severity, find
+from ops.findings import FINE, find
 from ops.output import Report
 
 _THREADS = 8
@@ -47,7 +47,6 @@ def day(text: str) -> datetime:
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """Raises Problem and stripe.StripeError."""
     since, until = arguments.first, (arguments.last or arguments.first) + _DAY
     if until <= since:
         raise Problem("the last day is before the first")
@@ -90,7 +89,7 @@ def _orders_in_tables(stack: Stack, *days: datetime) -> Iterator[str]:
         since, until = (int(each.timestamp()) if at == "finalized_at" else each.isoformat() for each in days)
         within: Any = {"FilterExpression": f"{at} >= :since AND {at} < :until"}
         within["ExpressionAttributeValues"] = expression_values(since=since, until=until)
-        yield from (item["order_id"]["S"] for item in stack.scan(stack.resource(table), **within))
+        yield from (item["order_id"]["S"] for item in stack.scan(stack.value(table), **within))
 
 
 def _why(stack: Stack, order_id: str, charges: Sequence[Any]) -> Iterator[str]:
@@ -100,7 +99,7 @@ def _why(stack: Stack, order_id: str, charges: Sequence[Any]) -> Iterator[str]:
     try:
         if not _is_plain(gather(stack, order_id, asks_stripe=False), charges):
             found = find(gather(stack, order_id, intent_ids=intent_ids))
-            yield from (each.says for each in found if each.severity is not Severity.FINE)
+            yield from (each.says for each in found if each.severity is not FINE)
     except ValueError as unreadable:  # The other orders are compared all the same.
         yield f"an item of it cannot be read: {type(unreadable).__name__}"
 

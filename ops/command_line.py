@@ -8,8 +8,8 @@
 A command only reads unless --yes is given. Without it, a command that changes something says exactly what it would do.
 """
 
-import argparse
 import sys
+from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,17 +41,10 @@ def main(words: Sequence[str]) -> int:
     return int(report.status)
 
 
-class _Parser(argparse.ArgumentParser):
-    def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
-        """argparse says under the general usage what a command does not know: here it is the command's own."""
-        found, others = super().parse_known_args(*args, **kwargs)
-        return self.error(f"unrecognized arguments: {' '.join(others)}") if others else (found, [])
-
-
-def parser() -> argparse.ArgumentParser:
+def parser() -> ArgumentParser:
     """The arguments of every command; the common ones before its name and after it alike."""
-    as_written: Any = {"formatter_class": argparse.RawDescriptionHelpFormatter}
-    made = _Parser("python -m ops", description=__doc__, parents=[_common()], **as_written)
+    as_written: Any = {"formatter_class": RawDescriptionHelpFormatter}
+    made = ArgumentParser("python -m ops", description=__doc__, parents=[_common()], **as_written)
     # Defaults of the whole, not of the options: those after the command would undo those before it.
     made.set_defaults(stack=None, json=False, yes=False)
     subparsers = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -63,8 +56,8 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _common() -> _Parser:
-    common = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
+def _common() -> ArgumentParser:
+    common = ArgumentParser(add_help=False, argument_default=SUPPRESS)
     common.add_argument("--stack", metavar="NAME", help="a deployed stack (default: the local one, if it runs)")
     common.add_argument("--json", action="store_true", help="one JSON document, for scripts")
     common.add_argument("--yes", action="store_true", help="change it; without it, say what would be changed")

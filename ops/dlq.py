@@ -47,7 +47,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """List the messages, or redrive them."""
     rows, unseen, is_left, redrives = list[dict[str, Any]](), list[str](), False, arguments.action == "redrive"
     for dlq in DLQS:
         with reading(stack, dlq) as (messages, more):
@@ -89,7 +88,7 @@ def _body(message: Message) -> str:
 @contextmanager
 def reading(stack: Stack, dlq: str) -> Iterator[tuple[list[Message], int]]:
     """The messages of a DLQ, and about how many more there are. The block hides them from other readers."""
-    url, found = stack.resource(dlq), dict[str, Message]()
+    url, found = stack.value(dlq), dict[str, Message]()
     counts = stack.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
     present = sum(int(count) for name, count in counts.items() if name.startswith("ApproximateNumberOf"))
     given: Any = {"QueueUrl": url, "MaxNumberOfMessages": 10, "VisibilityTimeout": 900}
@@ -121,14 +120,14 @@ def _redrive(stack: Stack, dlq: str, message: Message, *, is_dry_run: bool) -> s
     if is_dry_run or outcome.startswith(_LEFT):
         return outcome
     if outcome == _REDRIVEN:
-        url, place = stack.resource(queue), dict[str, Any]()
+        url, place = stack.value(queue), dict[str, Any]()
         if url.endswith(".fifo"):
             # With its previous deduplication id, SQS would drop what is sent back for the second time in five minutes.
             group = message["Attributes"].get("MessageGroupId", message["MessageId"])
             place = {"MessageGroupId": group, "MessageDeduplicationId": f"redrive-{message['MessageId']}"}
         kept = {name: each for name, each in message.get("MessageAttributes", {}).items() if name not in _ADDED}
         stack.sqs.send_message(QueueUrl=url, MessageBody=body, MessageAttributes=kept, **place)
-    stack.sqs.delete_message(QueueUrl=stack.resource(dlq), ReceiptHandle=message["ReceiptHandle"])
+    stack.sqs.delete_message(QueueUrl=stack.value(dlq), ReceiptHandle=message["ReceiptHandle"])
     return outcome
 
 

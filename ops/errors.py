@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 import stripe
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.payments.stripe_errors import classify
 from onecharge.runtime.checkpoints import ConcurrentRun
@@ -32,18 +32,11 @@ def problem_of(error: Exception) -> Problem | None:
     match error:
         case Problem():
             return error
-        case NoCredentialsError() | NoRegionError():
-            return Problem(f"{error} (AWS_PROFILE, AWS_REGION)")
-        case ClientError() if "does not exist" in str(error):
-            return Problem(f"{error} in this account and region (--stack, AWS_PROFILE, AWS_REGION)")
         case BotoCoreError() | ClientError():
-            return Problem(str(error))  # It names the endpoint that does not answer, or the action that is not allowed.
+            # It names the endpoint that does not answer, what does not exist, or the action that is not allowed.
+            return Problem(f"{error} (check --stack, AWS_PROFILE and AWS_REGION)")
         case ConcurrentRun():
             return Problem("somebody else, or reconcile, has written the same checkpoint: run it again in some minutes")
-        case stripe.APIConnectionError():
-            return Problem("Stripe does not answer: is the network there, and the parameter StripeApiBase right?")
-        case stripe.AuthenticationError() | stripe.PermissionError():
-            return Problem(f"Stripe refuses the API key, or it lacks a permission (STRIPE_SECRET_KEY): {error}")
         case stripe.StripeError():
-            return Problem(f"Stripe answers {error.http_status or 'nothing'} ({classify(error).kind.name}): {error}")
+            return Problem(f"Stripe: {classify(error).kind}: {error} (check STRIPE_SECRET_KEY and StripeApiBase)")
     return None

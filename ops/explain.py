@@ -14,11 +14,11 @@ from onecharge.contract.money import as_money
 from onecharge.payments.payment_intents import metadata_of
 from ops.connection import ORDER, Stack
 from ops.facts import Facts, IntentFacts, gather
-from ops.findings import Severity, find
+from ops.findings import BROKEN, find
 from ops.output import Report, time_of
 
-CREATE, CONFIRM, REFUND = "create", "confirm", "refund"
-"""Requests to Stripe, as `Event.request` names them."""
+CREATE, CONFIRM, REFUND = "POST /v1/payment_intents", "POST /v1/payment_intents/{id}/confirm", "POST /v1/refunds"
+"""Requests to Stripe, as the log names their endpoints."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -26,7 +26,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """Raises Problem."""
     order_id = stack.order_id_of(arguments.order)
     facts = gather(stack, order_id, intent_ids={arguments.order} - {order_id}, lines=None)
     order, findings = facts.order, find(facts)
@@ -38,7 +37,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         "what_happened": [{"at": time_of(each.at), "where": each.where, "what": each.what} for each in events(facts)],
         "findings": [each._asdict() for each in findings],
     }
-    return Report(document, is_wrong=findings[0].severity is Severity.BROKEN)
+    return Report(document, is_wrong=findings[0].severity is BROKEN)
 
 
 # ---------------------------------------------------------------- what is told, pure: the console shows it in lanes
@@ -80,20 +79,17 @@ def events(facts: Facts) -> list[Event]:
     return [event for _, event in sorted(placed, key=lambda each: each[0])]
 
 
-_ENDPOINTS = {CREATE: "POST /v1/payment_intents", CONFIRM: "POST /v1/payment_intents/{id}/confirm"}
-
-
 def _place(event: Event, lines: Sequence[Event]) -> tuple[float, float]:
     """Where it is told among the lines: their time, and number.
 
     Stripe's times are whole seconds: what a request did comes just before its response.
     """
-    endpoint = _ENDPOINTS.get(event.request, "")
-    answers = ((line.at, number - 0.5) for number, line in enumerate(lines) if line.line.get("endpoint") == endpoint)
+    answers = ((line.at, n - 0.5) for n, line in enumerate(lines) if line.line.get("endpoint") == event.request)
     return min((place for place in answers if 0 <= place[0] - event.at < 10), default=(event.at, -1))
 
 
 def states(facts: Facts) -> Iterator[State]:
+    """What each service has now."""
     order, row = facts.order, facts.payment
     if order:
         more = f"attempt {order.attempt}, {order.payment_method}, {as_money(order.amount_minor, order.currency)}"
@@ -105,10 +101,11 @@ def states(facts: Facts) -> Iterator[State]:
         yield State("payments", row.state, f"attempt {row.attempt}, {row.payment_intent_id or 'no PaymentIntent'}{why}")
     else:
         yield State("payments", "no row")
-    for each in facts.intents:
-        intent, back = each.intent, each.refunded_minor
-        refunded = f", refunded {as_money(back, intent.currency)}" if back else ""
-        yield State(intent.payment_intent_id, intent.status, as_money(intent.amount_minor, intent.currency) + refunded)
+    for intent in (each.intent for each in facts.intents):
+        back = intent.amount_refunded_minor
+        more = as_money(intent.amount_minor, intent.currency)
+        more += f", refunded {as_money(back, intent.currency)}" if back else ""
+        yield State(intent.payment_intent_id, intent.status, more)
     if facts.failure:
         yield State("stripe", "unknown")
     for refund in facts.refunds:

@@ -21,7 +21,7 @@ from onecharge.payments.payment_intents import read_intent
 from onecharge.payments.payments_table import Payment, payment_of
 from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_responses import Failure, StripeIntent
-from ops.connection import Stack
+from ops.connection import OPS, Stack
 
 READ_SECONDS = 10
 """For how long the log is read: CloudWatch does so page by page, also those that hold nothing of the order."""
@@ -43,20 +43,6 @@ class IntentFacts:
     refunds: Sequence[stripe.Refund] = ()
     disputes: Sequence[stripe.Dispute] = ()
 
-    @property
-    def kept_refunds(self) -> Sequence[stripe.Refund]:
-        """The refunds that have not failed."""
-        return [each for each in self.refunds if each.status not in ("failed", "canceled")]
-
-    @property
-    def refunded_minor(self) -> int:
-        return sum(each.amount for each in self.kept_refunds)
-
-    @property
-    def is_returned(self) -> bool:
-        """Whether the customer has all of it back."""
-        return replace(self.intent, amount_refunded_minor=self.refunded_minor).is_returned
-
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
@@ -65,7 +51,7 @@ class Facts:
     order_id: str
     now: int
     shop: str = ""
-    ops: str = ".venv/bin/python -m ops"
+    ops: str = OPS
     """How the commands begin, as they are typed."""
     requires_action_seconds: int = 43_200
     order: StoredOrder | None = None
@@ -117,9 +103,16 @@ def gather(
         placed = [time.time(), *([payment.request.placed_at] if payment else [])]
         placed += [datetime.fromisoformat(order.placed_at).timestamp()] if order else []
         lines = _read_log(stack, order_id, since=min(placed) - 24 * 3600)
-    facts = Facts(
+    now, refunds = int(time.time()), stack.refunds.of_order(order_id)
+    named = {payment and payment.payment_intent_id, *intent_ids, *(line.get("payment_intent_id") for _, line in lines)}
+    found, failure = list[IntentFacts](), None
+    try:
+        found = [shown for each in named if each and asks_stripe and (shown := _intent_facts(stack.stripe, each))]
+    except stripe.StripeError as error:
+        failure = classify(error)
+    return Facts(
         order_id=order_id,
-        now=int(time.time()),
+        now=now,
         shop=stack.shop,
         ops=stack.command,
         requires_action_seconds=int(stack.value("RequiresActionSeconds")),
@@ -127,17 +120,12 @@ def gather(
         order_error=order_error,
         payment=payment,
         stripe_message=row["stripe_message"]["S"] if row and "stripe_message" in row else None,
-        has_answered=False,
-        refunds=stack.refunds.of_order(order_id),
+        intents=sorted(found, key=lambda each: each.intent.created),
+        has_answered=asks_stripe and failure is None,
+        failure=failure,
+        refunds=refunds,
         lines=lines,
     )
-    named = {payment and payment.payment_intent_id, *intent_ids, *(line.get("payment_intent_id") for _, line in lines)}
-    try:
-        found = [_intent_facts(stack.stripe, each) for each in named if each and asks_stripe]
-    except stripe.StripeError as error:
-        return replace(facts, failure=classify(error))
-    intents = sorted(filter(None, found), key=lambda each: each.intent.created)
-    return replace(facts, has_answered=asks_stripe, intents=intents)
 
 
 def _read_log(stack: Stack, order_id: str, since: float) -> list[Line]:

@@ -20,10 +20,10 @@ from ops.errors import ExitStatus
 DRY_RUN = "dry run: nothing was changed; --yes does it"
 _SECRETS = re.compile(
     # Stripe API reference, "Authentication"; "PaymentIntent", `client_secret`; documentation, "Webhook signatures".
-    r"\b(?:sk|rk|pk)_(?:test|live)_\w+|\bwhsec_[\w+/=]+|\b\w+_secret_\w+|\bek_(?:test|live)_\w+"
+    r"(?:sk|rk|pk|ek)_(?:test|live)_\w+|whsec_[\w+/=]+|(?:pi|seti)_[0-9A-Za-z]+_secret_\w+"
 )
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-"""A poison message may hold control characters that move a terminal's cursor: they are shown as escapes."""
+"""A poison message may hold control characters that move a terminal's cursor: they are shown as JSON's escapes."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Report:
 def show(report: Report, *, as_json: bool, out: IO[str]) -> None:
     """Write it to a terminal or a file. In a file or a pipe no line is folded: a script or an editor reads it."""
     if as_json:
-        out.write(json.dumps(redacted_values(report.document), indent=2, default=str, ensure_ascii=False) + "\n")
+        out.write(as_redacted_json(report.document) + "\n")
         return
     console = Console(file=out, width=None if out.isatty() else 10_000, no_color=True, highlight=False)
     shown = [report.text] if report.text else [_shown(*each) for each in report.document.items()]
@@ -69,16 +69,12 @@ def _shown(name: str, value: Any) -> Table | str:
 
 def redacted(text: str) -> str:
     """The text without secrets."""
-    return _SECRETS.sub("[redacted]", _CONTROL.sub(lambda sign: repr(sign.group())[1:-1], text))
+    return _SECRETS.sub("[redacted]", _CONTROL.sub(lambda sign: f"\\u{ord(sign.group()):04x}", text))
 
 
-def redacted_values(value: Any) -> Any:
-    """The same for a document, its names too."""
-    if isinstance(value, Mapping):
-        return {redacted(str(name)): redacted_values(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [redacted_values(each) for each in value]
-    return redacted(value) if isinstance(value, str) else value
+def as_redacted_json(value: Any) -> str:
+    """A document without secrets: it stays JSON, whatever is taken out."""
+    return redacted(json.dumps(value, indent=2, default=str, ensure_ascii=False))
 
 
 def time_of(seconds: float) -> str:

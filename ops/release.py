@@ -55,7 +55,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """Raises Problem."""
     if arguments.all and (arguments.of or arguments.forget or arguments.nothing):
         raise Problem("--of, --nothing and --forget are for one order")
     release = Release.of(stack, is_dry_run=not arguments.yes, has_looked=arguments.nothing)

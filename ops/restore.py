@@ -59,7 +59,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """Raises Problem."""
     if arguments.action == "copy":
         return _copy_table(stack, arguments.table, arguments.since, is_dry_run=not arguments.yes)
     try:
@@ -77,7 +76,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
 
 def _copy_table(stack: Stack, logical_id: str, source: str, *, is_dry_run: bool) -> Report:
     """Copy what the table lacks, and count what became of the rows. Raises Problem if the tables do not match."""
-    target, describe = stack.resource(logical_id), stack.dynamodb.describe_table
+    target, describe = stack.value(logical_id), stack.dynamodb.describe_table
     ours, theirs = (describe(TableName=name)["Table"]["AttributeDefinitions"] for name in (target, source))
     by_name = partial(sorted, key=lambda each: each["AttributeName"])
     if by_name(ours) != by_name(theirs) or source == target:
@@ -128,7 +127,7 @@ def _rows(stack: Stack, since: int, *, is_dry_run: bool) -> Report:
     found = [each for order_id, intents in shown.items() for each in mending.row(order_id, intents)]
     found += [*mending.refunds_since(since - MARGIN_SECONDS), *mending.orders(Threads(_THREADS))]
     # What has changed of older PaymentIntents is in the events alone.
-    checkpoints = CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), ReconcileCheckpoint)
+    checkpoints = CheckpointStore(stack.dynamodb, stack.value("PaymentsStateTable"), ReconcileCheckpoint)
     checkpoint, events_since = checkpoints.read() or ReconcileCheckpoint(since=since), since - EVENT_LATE_SECONDS
     if events_since < checkpoint.since and not is_dry_run:
         checkpoints.write(replace(checkpoint, since=events_since))
@@ -231,7 +230,7 @@ def _tools(stack: Stack) -> Tools:
     """The payment service's, without its alarms: the report names what was found."""
     silent: Any = logging.getLogger("ops.restore")
     silent.disabled = True
-    topic = Topic(stack.client("sns"), stack.resource("PaymentEventsTopic"), silent, lambda _: None)
+    topic = Topic(stack.client("sns"), stack.value("PaymentEventsTopic"), silent, lambda _: None)
 
     def publish(event: Event) -> None:
         for failure in topic.publish([event]):

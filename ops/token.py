@@ -25,7 +25,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """Raises Problem."""
     token = access_token(stack, arguments.scope)
     return Report({"access_token": token}, text=token)
 

@@ -170,14 +170,16 @@ def _time_of(event: Event, lines: Sequence[Line]) -> float:
     """Where an event with whole seconds is shown: Stripe's before the first line that knows of it."""
     if event.where == "stripe":
         told = (line for line in lines if line.at > event.at and line.fields.get("status") != "none")
-        knows = [line.at for line in told if line.service == "stripe_webhook" or line.verb == event.request != ""]
+        knows = [
+            line.at for line in told if line.service == "stripe_webhook" or line.fields.get("endpoint") == event.request
+        ]
         return min([event.at + 0.999, *knows]) - 0.0002
     return event.at
 
 
 def _is_told(event: Event, lines: Sequence[Line]) -> bool:
     """Whether a line tells the same, to the millisecond. A charge or refund at Stripe is always shown."""
-    near = (line.verb for line in lines if abs(line.at - event.at) <= SAME_SECONDS)
+    near = (line.fields.get("endpoint") for line in lines if abs(line.at - event.at) <= SAME_SECONDS)
     return event.request == CREATE and CREATE in near
 
 

@@ -140,8 +140,6 @@ def test_the_days_are_named(operated: OperatedStack, capsys: pytest.CaptureFixtu
     assert ["not over" in audited(operated, -1, until)["days"] for until in (-1, 0)] == [False, True]
     with pytest.raises(Problem):
         operated.ops("audit", "2026-11-02", "2026-11-01")
-    for wrong in (["today or so"], ["--from", "yesterday"]):
-        with pytest.raises(SystemExit):
-            operated.ops("audit", *wrong)
-        assert "ops audit [-h]" in (said := capsys.readouterr().err)
-        assert "yesterday|YYYY-MM-DD" in said
+    with pytest.raises(SystemExit):
+        operated.ops("audit", "today or so")
+    assert "yesterday|YYYY-MM-DD" in capsys.readouterr().err
