@@ -16,10 +16,9 @@ import requests
 from onecharge.contract.money import as_money
 from ops import webhook
 from ops.connection import Stack
-from ops.errors import ExitStatus, Problem
 from ops.facts import gather
 from ops.findings import FINE, find
-from ops.output import Report
+from ops.output import ExitStatus, Problem, Report
 from ops.token import STAFF, access_token
 
 PATIENCE_SECONDS = 120

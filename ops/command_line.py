@@ -15,8 +15,7 @@ from typing import Any
 
 from ops import audit, check, dlq, explain, pending, publish, release, restore, token, webhook
 from ops.connection import connect
-from ops.errors import problem_of
-from ops.output import redacted, show
+from ops.output import problem_of, redacted, show
 
 _MODULES = (explain, pending, release, dlq, publish, restore, audit, check, webhook, token)
 COMMANDS: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in _MODULES}

@@ -24,13 +24,12 @@ from botocore.config import Config
 
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.orders.refund_store import OrderRefundStore
-from onecharge.orders.store import OrderStore
 from onecharge.payments.payment_intents import PaymentIntents
 from onecharge.payments.payments_table import PaymentStore
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.dynamodb import to_item
-from ops.errors import NO_SUCH_ORDER, ExitStatus, Problem
+from ops.output import NO_SUCH_ORDER, ExitStatus, Problem
 
 OPS = ".venv/bin/python -m ops"
 """How a command begins, as it is typed in the project's folder."""
@@ -86,10 +85,6 @@ class Stack:
     @property
     def payments(self) -> PaymentStore:
         return PaymentStore(self.dynamodb, self.value("PaymentsTable"))
-
-    @property
-    def orders(self) -> OrderStore:
-        return OrderStore(self.dynamodb, self.value("OrdersTable"))
 
     @property
     def refunds(self) -> OrderRefundStore:
@@ -173,13 +168,11 @@ class Stack:
         """The order of an order id or a PaymentIntent's."""
         if re.fullmatch(ORDER_ID_PATTERN, given):
             return given
-        if not re.fullmatch(r"pi_\w+", given):
-            raise Problem(f"{given} is no id of an order (ord_…) or a PaymentIntent (pi_…)")
         shown = self.payment_intents.retrieve(given)
         if shown.intent and shown.intent.order_id:
             return shown.intent.order_id
         why = f"Stripe does not show it: {shown.failure.kind}" if shown.failure else "its metadata names no order"
-        raise Problem(f"{given} is no PaymentIntent of this application: {why}", ExitStatus.FOUND)
+        raise Problem(f"{given} is no order, nor a PaymentIntent of this application: {why}", ExitStatus.FOUND)
 
 
 def connect(name: str | None) -> Stack:

@@ -7,7 +7,6 @@ epoch seconds, amounts minor units. findings.py judges the facts.
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 import stripe
@@ -22,14 +21,15 @@ from onecharge.payments.payments_table import Payment, payment_of
 from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_responses import Failure, StripeIntent
 from ops.connection import OPS, Stack
+from ops.output import seconds_of
 
 READ_SECONDS = 10
 """For how long the log is read: CloudWatch does so page by page, also those that hold nothing of the order."""
 _ONCE: Any = {"max_network_retries": 0}
 """A person runs the command again. With the SDK's retry, a Stripe that did not answer took 18 seconds to give up."""
 
-type Line = tuple[float, Mapping[str, Any]]
-"""A line of the functions' log: when, and its fields."""
+type Lines = Sequence[tuple[float, Mapping[str, Any]]]
+"""Of the functions' log: when, and the fields."""
 NOT_READ: Mapping[str, Any] = {"service": "ops", "message": "the rest of the log takes too long to read"}
 
 
@@ -68,7 +68,7 @@ class Facts:
     """Why Stripe does not show them."""
     refunds: Sequence[StoredRefund] = ()
     """The order service's."""
-    lines: Sequence[Line] = ()
+    lines: Lines = ()
 
     @property
     def own(self) -> IntentFacts | None:
@@ -78,12 +78,7 @@ class Facts:
 
 
 def gather(
-    stack: Stack,
-    order_id: str,
-    *,
-    asks_stripe: bool = True,
-    intent_ids: Collection[str] = (),
-    lines: Sequence[Line] | None = (),
+    stack: Stack, order_id: str, *, asks_stripe: bool = True, intent_ids: Collection[str] = (), lines: Lines | None = ()
 ) -> Facts:
     """All that is known about the order.
 
@@ -101,7 +96,7 @@ def gather(
     payment = payment_of(row) if row else None
     if lines is None:
         placed = [time.time(), *([payment.request.placed_at] if payment else [])]
-        placed += [datetime.fromisoformat(order.placed_at).timestamp()] if order else []
+        placed += [seconds_of(order.placed_at)] if order else []
         lines = _read_log(stack, order_id, since=min(placed) - 24 * 3600)
     now, refunds = int(time.time()), stack.refunds.of_order(order_id)
     named = {payment and payment.payment_intent_id, *intent_ids, *(line.get("payment_intent_id") for _, line in lines)}
@@ -128,9 +123,9 @@ def gather(
     )
 
 
-def _read_log(stack: Stack, order_id: str, since: float) -> list[Line]:
+def _read_log(stack: Stack, order_id: str, since: float) -> Lines:
     """The order's lines. If they are not all, the last one says so."""
-    found, ends_at = list[Line](), time.monotonic() + READ_SECONDS
+    found, ends_at = list[Any](), time.monotonic() + READ_SECONDS
     for page in stack.log(f'{{ $.order_id = "{order_id}" }}', since):
         found += [each for each in page if each[1].get("order_id") == order_id]
         if time.monotonic() > ends_at:

@@ -6,7 +6,6 @@ owed money follows only from what Stripe shows.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -20,13 +19,11 @@ from onecharge.orders.transitions import MOVES, WAITING
 from onecharge.payments.charge_rules import decide, is_held
 from onecharge.payments.payment_intents import read_refund
 from onecharge.payments.payments_table import UNPAID
-from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.refund_rules import own as own_refund
+from onecharge.payments.refund_rules import StripeRefund, own
 from onecharge.payments.stripe_responses import Deferred, ResponseKind, StripeIntent
 from onecharge.payments.sync_rules import find_difference
-from ops.errors import NO_SUCH_ORDER
 from ops.facts import NOT_READ, Facts
-from ops.output import time_of
+from ops.output import NO_SUCH_ORDER, seconds_of, time_of
 
 _RESTORE = "if a table was put back, or lost rows: docs/runbook.md#restore-a-table"
 _MONEY = "find out who did it, and what to refund: docs/runbook.md#moneydiffers"
@@ -84,7 +81,7 @@ def _unknown(facts: Facts) -> Iterator[Finding]:
 
 
 def _row(facts: Facts) -> Iterator[Finding]:
-    row, order, own, release = facts.payment, facts.order, facts.own, f"{facts.ops} release {facts.order_id}"
+    row, order, shown, release = facts.payment, facts.order, facts.own, f"{facts.ops} release {facts.order_id}"
     if order and order.status in WAITING and (row is None or row.attempt < order.attempt):
         yield _republished(facts, f"no worker has taken attempt {order.attempt} yet")
     differences = [found for each in facts.intents if (found := _difference(facts, each.intent, release))]
@@ -92,10 +89,10 @@ def _row(facts: Facts) -> Iterator[Finding]:
     if row and is_held(row, facts.now):
         why = row.held_because or "it is too old to create its PaymentIntent: Stripe may have forgotten its key"
         yield Finding(BROKEN, f"held: {why}", f"{release} --yes")
-    elif row and row.payment_intent_id and facts.has_answered and own is None:
+    elif row and row.payment_intent_id and facts.has_answered and shown is None:
         says = f"this Stripe account does not have the row's {row.payment_intent_id}"
         yield Finding(BROKEN, says, f"store the right key; if a wrong one made it: {release} --forget --yes")
-    elif row and own and row.state is PaymentState.SUCCEEDED and not row.request.matches(own.intent, facts.shop):
+    elif row and shown and row.state is PaymentState.SUCCEEDED and not row.request.matches(shown.intent, facts.shop):
         says = f"{row.payment_intent_id}: shop, order, customer, amount or currency are not the row's"
         yield Finding(BROKEN, says, _MONEY)
     elif differences:
@@ -108,7 +105,7 @@ def _row(facts: Facts) -> Iterator[Finding]:
         yield Finding(WAITS, "the customer has to authenticate (3-D Secure)", f"reconcile cancels it from {until} on")
     elif row and row.state is PaymentState.PENDING:
         said = f" (Stripe said: {facts.stripe_message})" if facts.stripe_message else ""
-        decision = decide(row, own.intent, is_answered=False) if own else None
+        decision = decide(row, shown.intent, is_answered=False) if shown else None
         if facts.now < row.lease_expires_at:
             then = f"it finishes, or the next delivery does, by {time_of(row.lease_expires_at)}"
             yield Finding(WAITS, f"a worker has the row{said}", then)
@@ -169,7 +166,7 @@ def _disputes(facts: Facts) -> Iterator[Finding]:
 
 def _order(facts: Facts) -> Iterator[Finding]:
     """The order should have the outcome that the row has: as update_order moves it."""
-    order, row, own = facts.order, facts.payment, facts.own
+    order, row, shown = facts.order, facts.payment, facts.own
     if order is None or row is None:
         return
     event_type = PAYMENT_EVENT_TYPES.get(row.state)
@@ -179,7 +176,7 @@ def _order(facts: Facts) -> Iterator[Finding]:
         says = f"the order was lost or put back, and priced again: its payment is {money}, {row.state}"
         yield Finding(BROKEN, says, _MONEY)
     elif order.status is OrderStatus.CANCELED and row.state is PaymentState.SUCCEEDED:
-        if own and not own.intent.is_returned:
+        if shown and not shown.intent.is_returned:
             yield Finding(BROKEN, "the order is CANCELED, and was charged", _MONEY)
     elif event_type and MOVES[event_type].applies(order, row.attempt):
         yield _republished(facts, f"the row is {row.state}, and the order does not have it yet")
@@ -199,7 +196,7 @@ def _refunds(facts: Facts) -> Iterator[Finding]:
 def _refund(facts: Facts, refund: StoredRefund, listed: Sequence[StripeRefund]) -> Iterator[Finding]:
     """Of those that Stripe lists under our id: none, another amount, two, or one that was told FAILED is wrong."""
     name = f"{refund.refund_id} of {as_money(refund.amount_minor, refund.currency)}"
-    made, money = own_refund(refund.refund_id, listed), (refund.amount_minor, refund.currency)
+    made, money = own(refund.refund_id, listed), (refund.amount_minor, refund.currency)
     kept = [each for each in listed if not each.has_failed]
     is_lost = made is None and (refund.status is RefundState.SUCCEEDED or refund.stripe_refund_id is not None)
     is_other = any((each.amount_minor, each.currency) != money for each in listed) or len(kept) > 1
@@ -218,7 +215,7 @@ def _refund(facts: Facts, refund: StoredRefund, listed: Sequence[StripeRefund]) 
     elif refund.status is RefundState.PENDING:
         waits = "it waits for the payment service" + (f" ({whys[-1]})" if whys else "")
         what = f"Stripe shows it as {made.status}" if made else waits
-        yield _late(f"{name}: {what}", never, facts.now - _epoch(refund.requested_at))
+        yield _late(f"{name}: {what}", never, facts.now - seconds_of(refund.requested_at))
 
 
 _FAILED_BY_DISPUTE = "charge_for_pending_refund_disputed"
@@ -227,28 +224,21 @@ _REFUSED_BY_DISPUTE = ("charge_disputed", "refund_disputed_payment")
 
 def _failed(facts: Facts, refund: StoredRefund, name: str, made: StripeRefund | None) -> Finding:
     """It is not paid again if the customer has the money, may have it, or a dispute decides."""
-    code, own = (made and made.failure_code) or refund.failure_code, facts.own
+    code, shown = (made and made.failure_code) or refund.failure_code, facts.own
     says = f"{name} {'failed at' if made or refund.stripe_refund_id else 'was refused by'} Stripe: {code}"
-    if own is None:
+    if shown is None:
         return Finding(WAITS, says, "pay nothing before Stripe shows its payment: then explain it again")
-    dispute = own.intent.dispute
+    dispute = shown.intent.dispute
     decides = not dispute.took_nothing if dispute else code in _REFUSED_BY_DISPUTE
     ours = {each.refund_id: each for each in facts.refunds if each.status is not RefundState.FAILED}
     later = [refund_id for refund_id, each in ours.items() if each.requested_at > refund.requested_at]
-    since = [read_refund(each) for each in own.refunds if each.created >= _epoch(refund.requested_at)]
+    since = [read_refund(each) for each in shown.refunds if each.created >= seconds_of(refund.requested_at)]
     later += [str(each.stripe_refund_id) for each in since if not each.has_failed and each.refund_id not in ours]
     if decides or code == _FAILED_BY_DISPUTE:
         status = dispute.status if dispute else "not known"
-        says += f"; the customer has the money by a dispute, or it is decided there (it is {status}): pay nothing"
-    elif own.intent.is_returned:
-        says += "; the charge is refunded in full: pay nothing"
-    elif later:
-        says += f"; {', '.join(later)} followed: pay nothing, unless it is for something else"
-    else:
-        return Finding(BROKEN, says, "before you pay anything, read docs/runbook.md#refundfailed")
-    return Finding(FINE, says)
-
-
-def _epoch(text: str) -> int:
-    """Whole seconds, as Stripe's."""
-    return int(datetime.fromisoformat(text).timestamp())
+        return Finding(FINE, f"{says}; a dispute decides, or has given the money back ({status}): pay nothing")
+    if shown.intent.is_returned:
+        return Finding(FINE, f"{says}; the charge is refunded in full: pay nothing")
+    if later:
+        return Finding(FINE, f"{says}; {', '.join(later)} followed: pay nothing, unless it is for something else")
+    return Finding(BROKEN, says, "before you pay anything, read docs/runbook.md#refundfailed")

@@ -1,4 +1,4 @@
-"""Prints a report: tables for a person, or one JSON document for a script.
+"""What a command tells: a report, as tables for a person or JSON for a script; or a problem, in one line.
 
 Everything passes `redacted`: API keys, signing secrets and client secrets are never printed, whatever a row or an error
 message of Stripe's holds.
@@ -9,14 +9,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import IntEnum
 from typing import IO, Any
 
+import stripe
+from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ops.errors import ExitStatus
+from onecharge.payments.stripe_errors import classify
+from onecharge.runtime.checkpoints import ConcurrentRun
 
+NO_SUCH_ORDER = "this stack has no such order: check the id, --stack, AWS_PROFILE and AWS_REGION"
 DRY_RUN = "dry run: nothing was changed; --yes does it"
 _SECRETS = re.compile(
     # Stripe API reference, "Authentication"; "PaymentIntent", `client_secret`; documentation, "Webhook signatures".
@@ -24,6 +29,37 @@ _SECRETS = re.compile(
 )
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 """A poison message may hold control characters that move a terminal's cursor: they are shown as JSON's escapes."""
+
+
+class ExitStatus(IntEnum):
+    """What a script learns from a command; command_line.py says when."""
+
+    OK = 0
+    FOUND = 1
+    USAGE = 2
+
+
+class Problem(Exception):
+    """Ends the command with this line: wrong arguments, no such stack, a missing permission."""
+
+    def __init__(self, line: str, status: ExitStatus = ExitStatus.USAGE) -> None:
+        super().__init__(" ".join(line.split()))
+        self.status = status
+
+
+def problem_of(error: Exception) -> Problem | None:
+    """The error as one line that says what to do; None if it is a defect of ours."""
+    match error:
+        case Problem():
+            return error
+        case BotoCoreError() | ClientError():
+            # It names the endpoint that does not answer, what does not exist, or the action that is not allowed.
+            return Problem(f"{error} (check --stack, AWS_PROFILE and AWS_REGION)")
+        case ConcurrentRun():
+            return Problem("somebody else, or reconcile, has written the same checkpoint: run it again in some minutes")
+        case stripe.StripeError():
+            return Problem(f"Stripe: {classify(error).kind}: {error} (check STRIPE_SECRET_KEY and StripeApiBase)")
+    return None
 
 
 @dataclass(frozen=True)
@@ -80,6 +116,11 @@ def as_redacted_json(value: Any) -> str:
 def time_of(seconds: float) -> str:
     """`2026-11-21 21:30:52Z`: UTC, to the second."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def seconds_of(text: str) -> int:
+    """Epoch seconds, whole as Stripe's, of a time as it is stored."""
+    return int(datetime.fromisoformat(text).timestamp())
 
 
 def duration_of(seconds: float) -> str:

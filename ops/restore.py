@@ -38,8 +38,7 @@ from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.parallel import Parallel, Threads, one_after_another
 from onecharge.runtime.topics import Topic
 from ops.connection import Item, Stack
-from ops.errors import ExitStatus, Problem
-from ops.output import Report
+from ops.output import ExitStatus, Problem, Report
 from ops.release import MARGIN_SECONDS, Blocked, Release, creates_until, decide
 
 TABLES = ("PaymentsTable", "OrdersTable", "OrderRefundsTable")

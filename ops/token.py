@@ -13,8 +13,7 @@ from functools import cache
 import requests
 
 from ops.connection import Stack
-from ops.errors import Problem
-from ops.output import Report
+from ops.output import Problem, Report
 
 STAFF = "onecharge/refund"
 

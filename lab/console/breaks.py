@@ -30,7 +30,7 @@ from onecharge.payments.payment_intents import confirm_key, create_key
 from onecharge.payments.payments_table import payment_of
 from onecharge.runtime.dynamodb import to_item
 from ops.connection import Stack
-from ops.errors import Problem
+from ops.output import Problem
 from ops.release import Blocked, Release
 from stripe_standin.faults import Fault
 

@@ -25,8 +25,7 @@ from lab.console.breaks import BREAKS, OURS, LocalBreaks
 from lab.console.reading import Reader
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.money import as_money
-from ops.errors import Problem, problem_of
-from ops.output import as_redacted_json, duration_of, redacted
+from ops.output import Problem, as_redacted_json, duration_of, problem_of, redacted
 
 _HERE = Path(__file__).resolve().parent
 

@@ -25,11 +25,11 @@ from lab.console.reading import OrderSeen, Reader
 from lab.console.timeline import Timeline, timeline
 from lab.console.web import create_app
 from onecharge.orders.republication import DAY_SECONDS
-from ops.errors import Problem
 from ops.explain import CONFIRM, CREATE, REFUND, events, states
 from ops.explain import Event as StoryEvent
 from ops.facts import Facts
 from ops.findings import find
+from ops.output import Problem
 from stripe_standin.faults import Fault
 from stripe_standin.server import running_standin
 from tests.support.operated_stack import FREE, OperatedStack

@@ -9,7 +9,7 @@ import pytest
 
 from ops import audit, facts
 from ops.audit import day
-from ops.errors import Problem
+from ops.output import Problem
 from tests.support.operated_stack import FINAL, OperatedStack
 
 ORDER_ID, REFUND_ID = "ord_" + "a" * 32, "rfd_" + "b" * 32

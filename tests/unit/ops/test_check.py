@@ -8,8 +8,7 @@ import responses
 
 from ops import check, token
 from ops.command_line import parser
-from ops.errors import ExitStatus, Problem
-from ops.output import Report
+from ops.output import ExitStatus, Problem, Report
 from tests.support.operated_stack import OperatedStack
 
 API = "https://shop.example"

@@ -13,8 +13,7 @@ from botocore.exceptions import ClientError, NoCredentialsError
 
 from ops import command_line, connection
 from ops.connection import Stack, connect
-from ops.errors import ExitStatus, Problem
-from ops.output import DRY_RUN, Report, show
+from ops.output import DRY_RUN, ExitStatus, Problem, Report, show
 from tests.support.operated_stack import API_KEY, Answers, OperatedStack
 
 DEPLOYED = ("--stack", "shop")

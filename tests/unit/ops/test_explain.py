@@ -9,7 +9,7 @@ import pytest
 
 from onecharge.payments.stripe_responses import ResponseKind
 from ops import facts
-from ops.errors import NO_SUCH_ORDER, Problem
+from ops.output import NO_SUCH_ORDER, Problem
 from publish_events.mapping import order_event_from_item, payment_outcome_from_item
 from tests.support.operated_stack import API_KEY, FINAL, FREE, OperatedStack
 
@@ -46,7 +46,7 @@ def test_another_reference_says_so(operated: OperatedStack) -> None:
     [finding] = operated.ops("explain", ORDER_ID)[1]["findings"]
     assert [finding["says"], finding["then"]] == ["neither the tables nor the log know this order", NO_SUCH_ORDER]
     foreign = operated.intent(ORDER_ID, metadata={"order_id": "of-another-application"})
-    words = {"pi_none": "Stripe does not show", foreign: "metadata names no order", "ord_nope": "is no id of an order"}
+    words = {"pi_none": "Stripe does not show", foreign: "metadata names no order", "ord_nope": "is no order"}
     for command in ("explain", "publish", "release"):
         for reference, why in (words | ({} if command == "explain" else {ORDER_ID: "has no such order"})).items():
             with pytest.raises(Problem, match=why):

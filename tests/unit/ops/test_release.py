@@ -15,7 +15,7 @@ from onecharge.payments.charge_rules import CREATE_SECONDS
 from onecharge.payments.payments_table import KEYS_USED_UP, OTHER_PARAMETERS
 from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
-from ops.errors import Problem
+from ops.output import Problem
 from ops.release import ALL_SECONDS, Blocked, Decision, decide
 from tests.shop.builders import SHOP, intent, payment
 from tests.support.operated_stack import API_KEY, FINAL, FREE, HOUR, OperatedStack

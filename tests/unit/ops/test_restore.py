@@ -16,7 +16,7 @@ from onecharge.payments.stripe_responses import Failure, Response, ResponseKind
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import to_item
 from ops import restore
-from ops.errors import Problem
+from ops.output import Problem
 from tests.shop.builders import SHOP
 from tests.support.harness import create_table
 from tests.support.operated_stack import FREE, HOUR, OperatedStack

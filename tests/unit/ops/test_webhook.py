@@ -7,7 +7,7 @@ import pytest
 
 from onecharge.payments.stripe_client import STRIPE_VERSION
 from onecharge.payments.stripe_events import EVENT_TYPES
-from ops.errors import Problem
+from ops.output import Problem
 from tests.support.operated_stack import OperatedStack
 
 API = "https://shop.example"
