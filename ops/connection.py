@@ -41,9 +41,6 @@ _CONFIG = Config(connect_timeout=5, read_timeout=30, retries={"mode": "standard"
 _BOUNDS = TimeBounds(30)
 """Stripe's timeouts are those of a function with a timeout of so many seconds: a person waits."""
 
-type Item = Mapping[str, Any]
-"""In DynamoDB's JSON."""
-
 
 @dataclass(eq=False)
 class Stack:
@@ -90,10 +87,10 @@ class Stack:
     def refunds(self) -> OrderRefundStore:
         return OrderRefundStore(self.dynamodb, self.value("OrderRefundsTable"), self.value("OrdersTable"))
 
-    def item(self, table: str, **key: str) -> Item | None:
+    def item(self, table: str, **key: str) -> Mapping[str, Any] | None:
         """An item of a table by its logical id, in DynamoDB's JSON, read consistently; None if there is none."""
         given = {"TableName": self.value(table), "Key": to_item(key), "ConsistentRead": True}
-        found: Item | None = self.dynamodb.get_item(**given).get("Item")
+        found: Mapping[str, Any] | None = self.dynamodb.get_item(**given).get("Item")
         return found
 
     def tables_with(self, order_id: str) -> list[str]:
@@ -102,8 +99,8 @@ class Stack:
             return found
         raise Problem(NO_SUCH_ORDER, ExitStatus.FOUND)
 
-    def scan(self, table: str, **given: Any) -> Iterator[Item]:
-        """The items of a table by its name, read consistently."""
+    def scan(self, table: str, **given: Any) -> Iterator[Mapping[str, Any]]:
+        """The items of a table by its name, in DynamoDB's JSON, read consistently."""
         pages = self.dynamodb.get_paginator("scan").paginate(TableName=table, ConsistentRead=True, **given)
         return (item for page in pages for item in page["Items"])
 

@@ -38,9 +38,6 @@ _ADDED = {*DeadLetterAttribute, "RequestID", "ErrorCode", "ErrorMessage"}
 """The message attributes that our functions and SNS add (Amazon SNS Developer Guide, "Dead-letter queues")."""
 _LEFT, _DROPPED, _REDRIVEN = "left", "dropped", "redriven"
 
-type Message = Mapping[str, Any]
-"""As ReceiveMessage returns it. Nothing in it is trusted: anyone who may send to the DLQ may have written it."""
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("action", choices=("list", "redrive"), help="show each message, or send all back")
@@ -61,8 +58,11 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     return Report(document, is_left or bool(unseen), is_dry_run=redrives and bool(rows) and not arguments.yes)
 
 
-def _shown(dlq: str, message: Message) -> dict[str, Any]:
-    """Why it is there, the order that it names even if the code cannot read it, and its age in the DLQ."""
+def _shown(dlq: str, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Why it is there, the order that it names even if the code cannot read it, and its age in the DLQ.
+
+    Nothing in it is trusted: anyone who may send to the DLQ may have written it.
+    """
     given, body = message.get("MessageAttributes", {}), _body(message)
     attributes = {name: each.get("StringValue") for name, each in given.items()}
     # A function that cannot read a message says why, and so does SNS; SQS itself says nothing.
@@ -78,7 +78,7 @@ def _shown(dlq: str, message: Message) -> dict[str, Any]:
     }
 
 
-def _body(message: Message) -> str:
+def _body(message: Mapping[str, Any]) -> str:
     """The event: what SNS has wrapped in its envelope, if it has."""
     with suppress(ValueError, LookupError, TypeError, RecursionError):
         return str(json.loads(message["Body"])["Message"])
@@ -86,9 +86,9 @@ def _body(message: Message) -> str:
 
 
 @contextmanager
-def reading(stack: Stack, dlq: str) -> Iterator[tuple[list[Message], int]]:
+def reading(stack: Stack, dlq: str) -> Iterator[tuple[list[Mapping[str, Any]], int]]:
     """The messages of a DLQ, and about how many more there are. The block hides them from other readers."""
-    url, found = stack.value(dlq), dict[str, Message]()
+    url, found = stack.value(dlq), dict[str, Mapping[str, Any]]()
     counts = stack.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
     present = sum(int(count) for name, count in counts.items() if name.startswith("ApproximateNumberOf"))
     given: Any = {"QueueUrl": url, "MaxNumberOfMessages": 10, "VisibilityTimeout": 900}
@@ -106,7 +106,7 @@ def reading(stack: Stack, dlq: str) -> Iterator[tuple[list[Message], int]]:
             stack.sqs.change_message_visibility_batch(QueueUrl=url, Entries=entries)
 
 
-def _redrive(stack: Stack, dlq: str, message: Message, *, is_dry_run: bool) -> str:
+def _redrive(stack: Stack, dlq: str, message: Mapping[str, Any], *, is_dry_run: bool) -> str:
     """Send, then delete; the other order would lose the message. Returns what becomes of it, and why."""
     body = _body(message)
     try:

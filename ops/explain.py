@@ -89,25 +89,18 @@ def _place(event: Event, lines: Sequence[Event]) -> tuple[float, float]:
 
 
 def states(facts: Facts) -> Iterator[State]:
-    """What each service has now."""
-    order, row = facts.order, facts.payment
-    if order:
+    """What each service has now; the findings say what is missing."""
+    if order := facts.order:
         more = f"attempt {order.attempt}, {order.payment_method}, {as_money(order.amount_minor, order.currency)}"
         yield State("orders", order.status, f"{more}, placed at {order.placed_at}")
-    else:
-        yield State("orders", "unreadable" if facts.order_error else "no item")
-    if row:
+    if row := facts.payment:
         why = f", {row.reason}" if row.reason else ""
         yield State("payments", row.state, f"attempt {row.attempt}, {row.payment_intent_id or 'no PaymentIntent'}{why}")
-    else:
-        yield State("payments", "no row")
     for intent in (each.intent for each in facts.intents):
         back = intent.amount_refunded_minor
         more = as_money(intent.amount_minor, intent.currency)
         more += f", refunded {as_money(back, intent.currency)}" if back else ""
         yield State(intent.payment_intent_id, intent.status, more)
-    if facts.failure:
-        yield State("stripe", "unknown")
     for refund in facts.refunds:
         by = f", requested by {refund.requested_by or 'staff'} at {refund.requested_at}: {refund.reason or 'no reason'}"
         yield State(refund.refund_id, refund.status, as_money(refund.amount_minor, refund.currency) + by)

@@ -150,15 +150,14 @@ def _late(says: str, then: str, age: float) -> Finding:
 def _disputes(facts: Facts) -> Iterator[Finding]:
     """Who responds to a dispute, and until when. While it takes the money, nobody pays a second time."""
     for each in facts.intents:
-        dispute, back = each.intent.dispute, each.intent.amount_refunded_minor
+        dispute = each.intent.dispute
         if dispute is None or (dispute.took_nothing and not dispute.needs_response):
             continue
         says = f"the charge is disputed: {dispute.dispute_id} is {dispute.status}"
-        says += f", and {as_money(back, each.intent.currency)} of it is refunded" if back else ""
         if dispute.needs_response:
             details = [shown.evidence_details for shown in each.disputes if shown.id == dispute.dispute_id]
             due_by = next((time_of(shown.due_by) for shown in details if shown.due_by), "the date shown there")
-            then = f"respond at Stripe (Dashboard, Disputes), with a refund as evidence, by {due_by}"
+            then = f"respond at Stripe (Dashboard, Disputes) by {due_by}, with any refund as evidence"
             yield Finding(BROKEN, says, f"{then}; pay nothing back meanwhile")
         else:
             yield Finding(FINE, f"{says}: the customer has the money by it, or it is decided there: pay nothing")
@@ -169,7 +168,6 @@ def _order(facts: Facts) -> Iterator[Finding]:
     order, row, shown = facts.order, facts.payment, facts.own
     if order is None or row is None:
         return
-    event_type = PAYMENT_EVENT_TYPES.get(row.state)
     is_canceled = order.status is OrderStatus.CANCELED or row.state is PaymentState.CANCELED
     if order.money != row.request.money and not is_canceled:
         money = as_money(row.request.amount_minor, row.request.currency)
@@ -178,7 +176,7 @@ def _order(facts: Facts) -> Iterator[Finding]:
     elif order.status is OrderStatus.CANCELED and row.state is PaymentState.SUCCEEDED:
         if shown and not shown.intent.is_returned:
             yield Finding(BROKEN, "the order is CANCELED, and was charged", _MONEY)
-    elif event_type and MOVES[event_type].applies(order, row.attempt):
+    elif (event_type := PAYMENT_EVENT_TYPES.get(row.state)) and MOVES[event_type].applies(order, row.attempt):
         yield _republished(facts, f"the row is {row.state}, and the order does not have it yet")
 
 

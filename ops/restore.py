@@ -11,7 +11,7 @@ import re
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -37,7 +37,7 @@ from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.parallel import Parallel, Threads, one_after_another
 from onecharge.runtime.topics import Topic
-from ops.connection import Item, Stack
+from ops.connection import Stack
 from ops.output import ExitStatus, Problem, Report
 from ops.release import MARGIN_SECONDS, Blocked, Release, creates_until, decide
 
@@ -87,7 +87,7 @@ def _copy_table(stack: Stack, logical_id: str, source: str, *, is_dry_run: bool)
     return Report({"table": logical_id, **counts}, is_dry_run=is_dry_run and bool(counts["missing"]))
 
 
-def _copy(stack: Stack, target: str, is_dry_run: bool, item: Item) -> str:
+def _copy(stack: Stack, target: str, is_dry_run: bool, item: Mapping[str, Any]) -> str:
     """Copy the item to the target if that lacks it; returns what was done."""
     if "expires_at" in item and int(item["expires_at"]["N"]) <= time.time():
         return "expired"  # DynamoDB would delete it again.
@@ -220,7 +220,7 @@ class Mending:
                 found.append(CHANGED)
         return [Found(order_id, each, each == CHANGED) for each in found]
 
-    def _item(self, table: str, **key: str) -> Item | None:
+    def _item(self, table: str, **key: str) -> Mapping[str, Any] | None:
         """As it is: whoever wrote it, it may break the schema."""
         return self.refunds.client.get_item(TableName=table, Key=to_item(key), ConsistentRead=True).get("Item")
 

@@ -1,9 +1,8 @@
 """Print an access token, by client credentials, for a machine or a test.
 
-The issuer chooses the subject (OAuth 2.0, RFC 6749, section 4.4): the customer is not looked at. If you have an issuer
-of your own, the environment names TOKEN_ENDPOINT, CLIENT_ID and CLIENT_SECRET, and TOKEN_AUDIENCE if it asks for one.
-Without CLIENT_ID, the token is for the client "machines" of the stack's user pool, whose secret you may read
-(cognito-idp:DescribeUserPoolClient).
+Without CLIENT_ID it is for the client "machines" of the stack's user pool, whose secret you may read
+(cognito-idp:DescribeUserPoolClient). docs/guides/deploy.md has the variables for an issuer of your own. The issuer
+chooses the subject (OAuth 2.0, RFC 6749, section 4.4): the customer is not looked at.
 """
 
 import os

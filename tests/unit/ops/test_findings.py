@@ -178,9 +178,9 @@ CASES: list[tuple[Facts, Severity, str, str]] = [
     ),
     (canceled(intent("succeeded", dispute=Dispute("dp_1", "lost")), of_row=LOST), FINE, "CANCELED", ""),
     # Disputes.
-    (paid(disputed("needs_response")), BROKEN, "dp_1 is needs_response", "by 2027-01-15 09:00:00Z; pay nothing back"),
+    (paid(disputed("needs_response")), BROKEN, "dp_1 is needs_response", "by 2027-01-15 09:00:00Z"),
     (paid(disputed("warning_needs_response")), BROKEN, "dp_1 is warning_needs_response", "by 2027-01-15 09:00:00Z"),
-    (paid(disputed("needs_response", refunds=[BY_HAND])), BROKEN, "5.00 EUR of it is refunded", "as evidence"),
+    (paid(disputed("needs_response", refunds=[BY_HAND])), BROKEN, "dp_1 is needs_response", "any refund as evidence"),
     (paid(DONE, disputed("needs_response", "pi_2")), BROKEN, "dp_1 is needs_response", "pay nothing back"),
     (paid(disputed("lost"), of_row=LOST), FINE, "dp_1 is lost", ""),
     (paid(disputed("lost"), of_row=LOST), FINE, "decided there: pay nothing", ""),
