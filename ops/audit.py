@@ -50,12 +50,13 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     order_ids = sorted({*_orders_in_tables(stack, since, until), *charges})
     compared = Threads(_THREADS)(lambda each: list(_why(stack, each, [*charges.get(each, {}).values()])), order_ids)
     found = [(order_id, why) for order_id, whys in zip(order_ids, compared, strict=True) for why in whys]
-    explain = f"{stack.command} explain"
     note = ", which is not over: what is in progress may be shown as a difference" if until > datetime.now(UTC) else ""
     document = {
         "days": f"{since:%Y-%m-%d} to {until - _DAY:%Y-%m-%d}{note}",
         "orders": len(order_ids),
-        "differences": [{"order_id": each, "why": why, "next": f"{explain} {each}"} for each, why in found],
+        "differences": [
+            {"order_id": each, "why": why, "next": f"{stack.command} explain {each}"} for each, why in found
+        ],
     }
     return Report(document, is_wrong=bool(found))
 
@@ -70,7 +71,7 @@ def _charges(stack: Stack, since: datetime, until: datetime) -> Mapping[str, dic
         kind = getattr(charge, "object", None)
         if kind in ("refund", "dispute"):
             charge = stack.stripe.v1.charges.retrieve(charge.charge)
-        metadata, shop = metadata_of(charge), stack.shop
+        metadata, shop = metadata_of(charge), stack.value("ShopId")
         order_id = metadata.get("order_id", "")
         is_ours = re.fullmatch(ORDER_ID_PATTERN, order_id) and metadata.get("shop", shop) == shop
         if kind in ("charge", "refund", "dispute") and is_ours:
@@ -95,7 +96,7 @@ def _why(stack: Stack, order_id: str, charges: Sequence[Any]) -> Iterator[str]:
     try:
         if not _is_plain(gather(stack, order_id, asks_stripe=False), charges):
             found = find(gather(stack, order_id, intent_ids=intent_ids))
-            yield from (each.says for each in found if each.severity is not FINE)
+            yield from (each.says for each in found if each.severity != FINE)
     except ValueError as unreadable:  # The other orders are compared all the same.
         yield f"an item of it cannot be read: {type(unreadable).__name__}"
 

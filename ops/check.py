@@ -18,7 +18,7 @@ from ops import webhook
 from ops.connection import Stack
 from ops.facts import gather
 from ops.findings import FINE, find
-from ops.output import ExitStatus, Problem, Report
+from ops.output import FOUND, Problem, Report
 from ops.token import STAFF, access_token
 
 PATIENCE_SECONDS = 120
@@ -44,7 +44,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     _request(stack, "POST", f"/orders/{order_id}/refunds", {}, scope=STAFF)
     _wait_for(stack, order_id, "SUCCEEDED", lambda order: order["refunds"][0]["status"])
     facts = gather(stack, order_id)
-    if (first := find(facts)[0]).severity is not FINE:
+    if (first := find(facts)[0]).severity != FINE:
         raise _wrong(f"{order_id}: {first.says}")
     if facts.own is None or facts.own.intent.amount_refunded_minor != amount:
         raise _wrong(f"{order_id} is not refunded in full at Stripe")
@@ -52,7 +52,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
 
 
 def _wrong(what: str) -> Problem:
-    return Problem(what, ExitStatus.FOUND)
+    return Problem(what, FOUND)
 
 
 def _request(stack: Stack, method: str, path: str, body: Any = None, *, scope: str = "") -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ops import audit, check, dlq, explain, pending, publish, release, restore, token, webhook
 from ops.connection import connect
-from ops.output import problem_of, redacted, show
+from ops.output import Report, problem_of, redacted, show
 
 _MODULES = (explain, pending, release, dlq, publish, restore, audit, check, webhook, token)
 COMMANDS: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in _MODULES}
@@ -27,7 +27,7 @@ def main(words: Sequence[str]) -> int:
     """Run one command; returns the exit status. An error that a person can fix is one line."""
     arguments = parser().parse_args(words)
     try:
-        report = COMMANDS[arguments.command].run(connect(arguments.stack), arguments)
+        report: Report = COMMANDS[arguments.command].run(connect(arguments.stack), arguments)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -37,7 +37,7 @@ def main(words: Sequence[str]) -> int:
         print(redacted(f"ops: {problem}"), file=sys.stderr)
         return problem.status
     show(report, as_json=arguments.json, out=sys.stdout)
-    return int(report.status)
+    return report.status
 
 
 def parser() -> ArgumentParser:

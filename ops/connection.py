@@ -29,7 +29,7 @@ from onecharge.payments.payments_table import PaymentStore
 from onecharge.payments.stripe_client import stripe_client
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.dynamodb import to_item
-from ops.output import NO_SUCH_ORDER, ExitStatus, Problem
+from ops.output import FOUND, NO_SUCH_ORDER, Problem
 
 OPS = ".venv/bin/python -m ops"
 """How a command begins, as it is typed in the project's folder."""
@@ -97,7 +97,7 @@ class Stack:
         """The tables that have the order, or its payment, by their logical ids. Raises Problem if there is none."""
         if found := [name for name in ("OrdersTable", "PaymentsTable") if self.item(name, order_id=order_id)]:
             return found
-        raise Problem(NO_SUCH_ORDER, ExitStatus.FOUND)
+        raise Problem(NO_SUCH_ORDER, FOUND)
 
     def scan(self, table: str, **given: Any) -> Iterator[Mapping[str, Any]]:
         """The items of a table by its name, in DynamoDB's JSON, read consistently."""
@@ -135,11 +135,6 @@ class Stack:
         return found | {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", [])}
 
     @property
-    def shop(self) -> str:
-        """The shop's name in order ids and at Stripe."""
-        return self.value("ShopId")
-
-    @property
     def api_url(self) -> str:
         """Where the API is, for Stripe too: API_URL names a custom domain, which the stack does not know."""
         if self.is_local and "API_URL" not in os.environ:
@@ -159,7 +154,7 @@ class Stack:
     @property
     def payment_intents(self) -> PaymentIntents:
         """The shop's PaymentIntents, requested as the functions do."""
-        return PaymentIntents(self.stripe, self.shop)
+        return PaymentIntents(self.stripe, self.value("ShopId"))
 
     def order_id_of(self, given: str) -> str:
         """The order of an order id or a PaymentIntent's."""
@@ -169,7 +164,7 @@ class Stack:
         if shown.intent and shown.intent.order_id:
             return shown.intent.order_id
         why = f"Stripe does not show it: {shown.failure.kind}" if shown.failure else "its metadata names no order"
-        raise Problem(f"{given} is no order, nor a PaymentIntent of this application: {why}", ExitStatus.FOUND)
+        raise Problem(f"{given} is no order, nor a PaymentIntent of this application: {why}", FOUND)
 
 
 def connect(name: str | None) -> Stack:

@@ -37,7 +37,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         "what_happened": [{"at": time_of(each.at), "where": each.where, "what": each.what} for each in events(facts)],
         "findings": [each._asdict() for each in findings],
     }
-    return Report(document, is_wrong=findings[0].severity is BROKEN)
+    return Report(document, is_wrong=findings[0].severity == BROKEN)
 
 
 # ---------------------------------------------------------------- what is told, pure: the console shows it in lanes
@@ -54,8 +54,6 @@ class Event:
     what: str
     request: str = ""
     """The request to Stripe that did it, if there is one."""
-    tone: str = "plain"
-    """money: a charge that succeeded; failed: a person has to act, as after a dispute."""
     line: Mapping[str, Any] = field(default_factory=dict)
     """The fields of the log line that it is, if it is one."""
 
@@ -124,11 +122,9 @@ def _of_intent(each: IntentFacts) -> Iterator[Event]:
             by = metadata_of(made).get("refund_id") or "made by hand"
             yield Event(made.created, "stripe", f"{by}: {what}", REFUND)
         elif made.object == "dispute":
-            yield Event(made.created, "stripe", what, tone="failed")
-        elif made.status == "succeeded":
-            yield Event(made.created, "stripe", f"CHARGED: {what}", CONFIRM, "money")
+            yield Event(made.created, "stripe", f"DISPUTED: {what}")
         else:
-            yield Event(made.created, "stripe", what, CONFIRM)
+            yield Event(made.created, "stripe", f"CHARGED: {what}" if made.status == "succeeded" else what, CONFIRM)
 
 
 _SAID_OF_A_LINE = "event_type type state status refund_id why cause code wait_seconds replayed".split()
@@ -139,5 +135,4 @@ def _of_line(at: float, fields: Mapping[str, Any]) -> Event:
     # Stripe's support asks for the id of a request that has failed.
     names = [*_SAID_OF_A_LINE, *["stripe_request_id"] * (fields.get("status") != "2xx")]
     more = ", ".join(f"{name} {fields[name]}" for name in names if fields.get(name) is not None)
-    tone = "failed" if fields.get("level") == "ERROR" else "plain"
-    return Event(at, str(fields.get("service")), f"{what}: {more}" if more else what, tone=tone, line=fields)
+    return Event(at, str(fields.get("service")), f"{what}: {more}" if more else what, line=fields)

@@ -80,10 +80,9 @@ class Facts:
 def gather(
     stack: Stack, order_id: str, *, asks_stripe: bool = True, intent_ids: Collection[str] = (), lines: Lines | None = ()
 ) -> Facts:
-    """All that is known about the order.
+    """All that is known about the order, and these PaymentIntents of it beside those that its row and its lines name.
 
     Args:
-        intent_ids: PaymentIntents of the order, beside those that its row and its lines name.
         lines: of the log; None: they are read.
     """
     order, order_error = None, None
@@ -108,7 +107,7 @@ def gather(
     return Facts(
         order_id=order_id,
         now=now,
-        shop=stack.shop,
+        shop=stack.value("ShopId"),
         ops=stack.command,
         requires_action_seconds=int(stack.value("RequiresActionSeconds")),
         order=order,

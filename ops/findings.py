@@ -6,7 +6,6 @@ owed money follows only from what Stripe shows.
 """
 
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
 from onecharge.contract.events import PAYMENT_EVENT_TYPES
@@ -29,21 +28,14 @@ _RESTORE = "if a table was put back, or lost rows: docs/runbook.md#restore-a-tab
 _MONEY = "find out who did it, and what to refund: docs/runbook.md#moneydiffers"
 
 
-class Severity(StrEnum):
-    """Whether a person has to act or to know, it ends by itself, or nothing is left to do."""
-
-    BROKEN = "BROKEN"
-    WAITS = "WAITS"
-    FINE = "FINE"
-
-
-BROKEN, WAITS, FINE = Severity
+BROKEN, WAITS, FINE = SEVERITIES = ("BROKEN", "WAITS", "FINE")
+"""A person has to act or to know; it ends by itself; nothing is left to do."""
 
 
 class Finding(NamedTuple):
     """One sentence about the order, and what follows: what a person does or types, or what happens by itself."""
 
-    severity: Severity
+    severity: str
     says: str
     then: str = ""
 
@@ -51,11 +43,11 @@ class Finding(NamedTuple):
 def find(facts: Facts) -> list[Finding]:
     """What a person has to do first, then what happens by itself."""
     found = [each for rule in (_unknown, _row, _disputes, _order, _refunds) for each in rule(facts)]
-    if facts.order and all(each.severity is FINE for each in found):
+    if facts.order and all(each.severity == FINE for each in found):
         declined = facts.order.status is OrderStatus.PAYMENT_DECLINED
         more = "another card can be tried" if declined else "nothing is left to do"
         found.insert(0, Finding(FINE, f"the order is {facts.order.status}: {more}"))
-    return sorted(found, key=lambda each: [*Severity].index(each.severity))
+    return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
 
 
 def _unknown(facts: Facts) -> Iterator[Finding]:

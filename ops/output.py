@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import IntEnum
 from typing import IO, Any
 
 import stripe
@@ -22,6 +21,8 @@ from onecharge.payments.stripe_errors import classify
 from onecharge.runtime.checkpoints import ConcurrentRun
 
 NO_SUCH_ORDER = "this stack has no such order: check the id, --stack, AWS_PROFILE and AWS_REGION"
+OK, FOUND, USAGE = range(3)
+"""The exit status, by which a script learns what a command has found; command_line.py says when."""
 DRY_RUN = "dry run: nothing was changed; --yes does it"
 _SECRETS = re.compile(
     # Stripe API reference, "Authentication"; "PaymentIntent", `client_secret`; documentation, "Webhook signatures".
@@ -31,18 +32,10 @@ _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 """A poison message may hold control characters that move a terminal's cursor: they are shown as JSON's escapes."""
 
 
-class ExitStatus(IntEnum):
-    """What a script learns from a command; command_line.py says when."""
-
-    OK = 0
-    FOUND = 1
-    USAGE = 2
-
-
 class Problem(Exception):
     """Ends the command with this line: wrong arguments, no such stack, a missing permission."""
 
-    def __init__(self, line: str, status: ExitStatus = ExitStatus.USAGE) -> None:
+    def __init__(self, line: str, status: int = USAGE) -> None:
         super().__init__(" ".join(line.split()))
         self.status = status
 
@@ -75,8 +68,8 @@ class Report:
     """What a person reads instead of the document."""
 
     @property
-    def status(self) -> ExitStatus:
-        return ExitStatus.FOUND if self.is_wrong or self.is_dry_run else ExitStatus.OK
+    def status(self) -> int:
+        return FOUND if self.is_wrong or self.is_dry_run else OK
 
 
 def show(report: Report, *, as_json: bool, out: IO[str]) -> None:

@@ -43,8 +43,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         first = find(gather(stack, order_id, asks_stripe=False, lines=of_it))[0]
         about = {"order_id": order_id, "what": what, "waits_for": duration_of(now - since)}
         listed.append(about | first._asdict())
-    is_broken = any(each["severity"] is BROKEN for each in listed)
-    return Report({"total": len(found), "pending": listed}, is_wrong=is_broken)
+    return Report({"total": len(found), "pending": listed}, any(each["severity"] == BROKEN for each in listed))
 
 
 def _waiting(stack: Stack, until: float) -> Iterator[tuple[float, str, str]]:

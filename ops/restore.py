@@ -38,7 +38,7 @@ from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.parallel import Parallel, Threads, one_after_another
 from onecharge.runtime.topics import Topic
 from ops.connection import Stack
-from ops.output import ExitStatus, Problem, Report
+from ops.output import FOUND, Problem, Report
 from ops.release import MARGIN_SECONDS, Blocked, Release, creates_until, decide
 
 TABLES = ("PaymentsTable", "OrdersTable", "OrderRefundsTable")
@@ -67,7 +67,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     try:
         return _rows(stack, since, is_dry_run=not arguments.yes)
     except Deferred as stopped:
-        raise Problem(f"it stopped at {stopped}: run it again", ExitStatus.FOUND) from stopped
+        raise Problem(f"it stopped at {stopped}: run it again", FOUND) from stopped
 
 
 # ---------------------------------------------------------------- copy
@@ -227,8 +227,7 @@ class Mending:
 
 def _tools(stack: Stack) -> Tools:
     """The payment service's, without its alarms: the report names what was found."""
-    silent: Any = logging.getLogger("ops.restore")
-    silent.disabled = True
+    silent: Any = logging.Logger("ops.restore", logging.CRITICAL + 1)
     topic = Topic(stack.client("sns"), stack.value("PaymentEventsTopic"), silent, lambda _: None)
 
     def publish(event: Event) -> None:

@@ -82,7 +82,7 @@ class Reader:
         for each in succeeded:
             given = metadata_of(each)
             order_id = given.get("order_id", "")
-            if given.get("shop") == self.stack.shop and re.fullmatch(ORDER_ID_PATTERN, order_id):
+            if given.get("shop") == self.stack.value("ShopId") and re.fullmatch(ORDER_ID_PATTERN, order_id):
                 found.setdefault(order_id, []).append(str(each.payment_intent))
         return found
 

@@ -146,7 +146,7 @@ def test_an_order_is_where_the_log_placed_it_and_held_until_it_is_released() -> 
 
 # ---------------------------------------------------------------- the timeline
 
-CHARGED = StoryEvent(T0 + 1, "stripe", f"CHARGED: 25.00 EUR, {PI}", CONFIRM, "money")
+CHARGED = StoryEvent(T0 + 1, "stripe", f"CHARGED: 25.00 EUR, {PI}", CONFIRM)
 REFUNDED = StoryEvent(T0 + 40, "stripe", "re_1 is succeeded", REFUND)
 SYNCED = line(1.9, "the row becomes SUCCEEDED", service="stripe_webhook")
 REFUND_ANSWER = request(40.7, REFUND, service="refund_charge", order_id=ORDER_ID)

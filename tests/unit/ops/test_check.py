@@ -8,7 +8,7 @@ import responses
 
 from ops import check, token
 from ops.command_line import parser
-from ops.output import ExitStatus, Problem, Report
+from ops.output import FOUND, Problem, Report
 from tests.support.operated_stack import OperatedStack
 
 API = "https://shop.example"
@@ -75,7 +75,7 @@ def test_a_deployment_is_well_if_an_order_is_paid_and_refunded(
     if wrong:
         with pytest.raises(Problem, match=wrong) as problem:
             operated.ops("check", "--yes")
-        assert problem.value.status is ExitStatus.FOUND
+        assert problem.value.status == FOUND
     else:
         document = {"stack": "shop", "order_id": order_id, "paid_and_refunded": "12.50 EUR"}
         assert operated.ops("check", "--yes")[:2] == (0, document)

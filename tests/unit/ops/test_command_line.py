@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError, NoCredentialsError
 
 from ops import command_line, connection
 from ops.connection import Stack, connect
-from ops.output import DRY_RUN, ExitStatus, Problem, Report, show
+from ops.output import DRY_RUN, USAGE, Problem, Report, show
 from tests.support.operated_stack import API_KEY, Answers, OperatedStack
 
 DEPLOYED = ("--stack", "shop")
@@ -89,7 +89,7 @@ def test_what_a_person_can_fix_is_one_line(tried: Any, capsys: pytest.CaptureFix
     line about it. Ctrl-C is no error."""
     for line, error in LINES.items():
         tried.run.side_effect = error
-        assert command_line.main([*DEPLOYED, "try"]) == ExitStatus.USAGE
+        assert command_line.main([*DEPLOYED, "try"]) == USAGE
         out, err = capsys.readouterr()
         assert (out, line in err, err.count("\n")) == ("", True, 1), err
         assert "sk_test_x" not in err
