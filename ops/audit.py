@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from onecharge.contract.events import ORDER_ID_PATTERN
-from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.contract.states import OrderStatus
 from onecharge.payments.payment_intents import metadata_of
 from onecharge.runtime.dynamodb import expression_values
 from onecharge.runtime.parallel import Threads
@@ -104,11 +104,9 @@ def _why(stack: Stack, order_id: str, charges: Sequence[Any]) -> Iterator[str]:
 def _is_plain(facts: Facts, charges: Sequence[Any]) -> bool:
     """Whether the order is charged once, PAID, and never refunded or disputed, with the same money on both sides."""
     row, order = facts.payment, facts.order
-    if row is None or order is None or len(charges) != 1 or facts.refunds or charges[0].disputed:
+    if not (row and order and order.status is OrderStatus.PAID) or facts.refunds or len(charges) != 1:
         return False
     [charge] = charges
-    charged = charge.amount, charge.currency.upper(), charge.amount_refunded, charge.payment_intent
-    in_row = row.request.amount_minor, row.request.currency, row.amount_refunded_minor, row.payment_intent_id
-    in_order = order.amount_minor, order.currency, 0, row.payment_intent_id
-    is_paid = (row.state, order.status) == (PaymentState.SUCCEEDED, OrderStatus.PAID)
-    return is_paid and charged == in_row == in_order
+    charged = charge.amount, charge.currency.upper(), charge.payment_intent, charge.amount_refunded, charge.disputed
+    is_as_in_row = charged == (*row.request.money, row.payment_intent_id, row.amount_refunded_minor, False)
+    return is_as_in_row and not charge.amount_refunded and find(facts)[0].severity == FINE

@@ -23,16 +23,13 @@ from ops.token import STAFF, access_token
 
 PATIENCE_SECONDS = 120
 """How long the payment may take, and then the refund."""
-_SECONDS = 35
-"""Longer than an HTTP API waits for its function."""
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
     if not stack.secret("StripeSecret").startswith(("sk_test_", "rk_test_")):
         raise Problem("StripeSecret has no key of Stripe's test mode: a check moves no real money")
     if not arguments.yes:
-        what = f"order, pay and refund the first thing on the price list of {stack.api_url}"
-        return Report({"would": what}, is_dry_run=True)
+        return Report({"would": f"order, pay and refund the first of the prices of {stack.api_url}"}, is_dry_run=True)
     if webhook.run(stack, Namespace(yes=False)).is_dry_run:
         raise _wrong(f"Stripe has no endpoint as it should be: `{stack.command} webhook create --yes`")
     price = _request(stack, "GET", "/prices")["prices"][0]
@@ -59,7 +56,8 @@ def _request(stack: Stack, method: str, path: str, body: Any = None, *, scope: s
     url, headers = f"{stack.api_url}{path}", {"Authorization": f"Bearer {access_token(stack, scope)}"}
     headers["Idempotency-Key"] = str(uuid4())
     try:
-        response = requests.request(method, url, json=body, headers=headers, timeout=_SECONDS)
+        # The timeout is longer than an HTTP API waits for its function.
+        response = requests.request(method, url, json=body, headers=headers, timeout=35)
         response.raise_for_status()
         return response.json()
     except requests.RequestException as error:

@@ -50,18 +50,14 @@ class Stack:
     session: boto3.Session
     _: KW_ONLY
     endpoint_url: str | None = None
-    """Of the emulator; None on AWS."""
+    """Of a local stack's emulator; None on AWS."""
     stripe_key: str | None = None
     """STRIPE_SECRET_KEY; without it, the stack's own secret is used."""
 
     @property
-    def is_local(self) -> bool:
-        return self.endpoint_url is not None
-
-    @property
     def command(self) -> str:
         """How a command for this stack begins."""
-        return OPS if self.is_local else f"{OPS} --stack {self.name}"
+        return OPS if self.endpoint_url else f"{OPS} --stack {self.name}"
 
     # ------------------------------------------------------------ AWS
 
@@ -75,17 +71,11 @@ class Stack:
         _ = client.exceptions  # Made at their first use, without a lock: not by two threads at a time.
         return client
 
-    @cached_property
-    def sqs(self) -> Any:
-        return self.client("sqs")
-
-    @property
-    def payments(self) -> PaymentStore:
-        return PaymentStore(self.dynamodb, self.value("PaymentsTable"))
-
-    @property
-    def refunds(self) -> OrderRefundStore:
-        return OrderRefundStore(self.dynamodb, self.value("OrderRefundsTable"), self.value("OrdersTable"))
+    sqs = cached_property[Any](lambda stack: stack.client("sqs"))
+    payments = cached_property(lambda stack: PaymentStore(stack.dynamodb, stack.value("PaymentsTable")))
+    refunds = cached_property(
+        lambda stack: OrderRefundStore(stack.dynamodb, stack.value("OrderRefundsTable"), stack.value("OrdersTable"))
+    )
 
     def item(self, table: str, **key: str) -> Mapping[str, Any] | None:
         """An item of a table by its logical id, in DynamoDB's JSON, read consistently; None if there is none."""
@@ -137,7 +127,7 @@ class Stack:
     @property
     def api_url(self) -> str:
         """Where the API is, for Stripe too: API_URL names a custom domain, which the stack does not know."""
-        if self.is_local and "API_URL" not in os.environ:
+        if self.endpoint_url and "API_URL" not in os.environ:
             raise Problem("this is for a deployed stack, whose API Stripe reaches: give --stack NAME, or set API_URL")
         return (os.environ.get("API_URL") or self.value("ApiUrl")).rstrip("/")
 
@@ -151,10 +141,8 @@ class Stack:
             raise Problem(f"no Stripe key is stored yet: {self.value('Next1StripeKey')}")
         return stripe_client(key.strip(), api_base=self.value("StripeApiBase"), bounds=_BOUNDS)
 
-    @property
-    def payment_intents(self) -> PaymentIntents:
-        """The shop's PaymentIntents, requested as the functions do."""
-        return PaymentIntents(self.stripe, self.value("ShopId"))
+    payment_intents = cached_property(lambda stack: PaymentIntents(stack.stripe, stack.value("ShopId")))
+    """The shop's PaymentIntents, requested as the functions do."""
 
     def order_id_of(self, given: str) -> str:
         """The order of an order id or a PaymentIntent's."""
@@ -182,6 +170,5 @@ def connect(name: str | None) -> Stack:
     local = f"{urlsplit(given['aws_endpoint_url']).hostname},127.0.0.1,localhost"
     os.environ |= {"NO_PROXY": local, "no_proxy": local}
     # The emulator takes any credentials; these open nothing on AWS.
-    emulators: Any = dict.fromkeys(("aws_access_key_id", "aws_secret_access_key"), "test")
-    session = boto3.Session(region_name="us-east-1", **emulators)
+    session = boto3.Session("test", "test", region_name="us-east-1")
     return Stack(given["stack_name"], session, endpoint_url=given["aws_endpoint_url"])

@@ -2,9 +2,7 @@
 
 A redrive is one more delivery. It charges no order twice and makes no refund twice, at any age: the worker asks its row
 and Stripe. A request for a refund that is no longer PENDING is deleted instead. What this version's code cannot read
-stays: the functions would send it to the DLQ again.
-
-Reading hides a message for a moment. Sending back is send, then delete: a crash between makes a harmless duplicate.
+stays: the functions would send it to the DLQ again. Reading hides a message for a moment.
 """
 
 import json
@@ -59,10 +57,8 @@ def run(stack: Stack, arguments: Namespace) -> Report:
 
 
 def _shown(dlq: str, message: Mapping[str, Any]) -> dict[str, Any]:
-    """Why it is there, the order that it names even if the code cannot read it, and its age in the DLQ.
-
-    Nothing in it is trusted: anyone who may send to the DLQ may have written it.
-    """
+    """Why it is there, the order that it names even if the code cannot read it, and its age in the DLQ."""
+    # Nothing in it is trusted: anyone who may send to the DLQ may have written it.
     given, body = message.get("MessageAttributes", {}), _body(message)
     attributes = {name: each.get("StringValue") for name, each in given.items()}
     # A function that cannot read a message says why, and so does SNS; SQS itself says nothing.
@@ -91,10 +87,9 @@ def reading(stack: Stack, dlq: str) -> Iterator[tuple[list[Mapping[str, Any]], i
     url, found = stack.value(dlq), dict[str, Mapping[str, Any]]()
     counts = stack.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
     present = sum(int(count) for name, count in counts.items() if name.startswith("ApproximateNumberOf"))
-    given: Any = {"QueueUrl": url, "MaxNumberOfMessages": 10, "VisibilityTimeout": 900}
     # Long polling asks all servers of a queue (Amazon SQS Developer Guide); an emulator is one.
-    given |= {"WaitTimeSeconds": 0 if stack.is_local else 1}
-    given |= {"MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+    given: Any = {"QueueUrl": url, "MaxNumberOfMessages": 10, "WaitTimeSeconds": 0 if stack.endpoint_url else 1}
+    given |= {"VisibilityTimeout": 900, "MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
     try:
         while new := stack.sqs.receive_message(**given).get("Messages"):
             found |= {each["MessageId"]: each for each in new}

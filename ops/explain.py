@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
-from typing import Any, NamedTuple
+from typing import Any
 
 from onecharge.contract.money import as_money
 from onecharge.payments.payment_intents import metadata_of
@@ -33,7 +33,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         "order_id": order_id,
         "customer_id": order.customer_id if order else None,
         "correlation_id": order.correlation_id if order else None,
-        "states": [each._asdict() for each in states(facts)],
+        "states": list(states(facts)),
         "what_happened": [{"at": time_of(each.at), "where": each.where, "what": each.what} for each in events(facts)],
         "findings": [each._asdict() for each in findings],
     }
@@ -58,14 +58,6 @@ class Event:
     """The fields of the log line that it is, if it is one."""
 
 
-class State(NamedTuple):
-    """What one service, or Stripe, has of the order or of a refund."""
-
-    where: str
-    state: str
-    more: str = ""
-
-
 def events(facts: Facts) -> list[Event]:
     """What happened, the earliest first."""
     others = [event for each in facts.intents for event in _of_intent(each)]
@@ -86,22 +78,23 @@ def _place(event: Event, lines: Sequence[Event]) -> tuple[float, float]:
     return min((place for place in answers if 0 <= place[0] - event.at < 10), default=(event.at, -1))
 
 
-def states(facts: Facts) -> Iterator[State]:
-    """What each service has now; the findings say what is missing."""
+def states(facts: Facts) -> Iterator[Mapping[str, str]]:
+    """What each service, and Stripe, has of the order and of its refunds now; the findings say what is missing."""
     if order := facts.order:
         more = f"attempt {order.attempt}, {order.payment_method}, {as_money(order.amount_minor, order.currency)}"
-        yield State("orders", order.status, f"{more}, placed at {order.placed_at}")
+        yield {"where": "orders", "state": order.status, "more": f"{more}, placed at {order.placed_at}"}
     if row := facts.payment:
-        why = f", {row.reason}" if row.reason else ""
-        yield State("payments", row.state, f"attempt {row.attempt}, {row.payment_intent_id or 'no PaymentIntent'}{why}")
+        more = f"attempt {row.attempt}, {row.payment_intent_id or 'no PaymentIntent'}"
+        yield {"where": "payments", "state": row.state, "more": f"{more}, {row.reason}" if row.reason else more}
     for intent in (each.intent for each in facts.intents):
         back = intent.amount_refunded_minor
         more = as_money(intent.amount_minor, intent.currency)
         more += f", refunded {as_money(back, intent.currency)}" if back else ""
-        yield State(intent.payment_intent_id, intent.status, more)
+        yield {"where": intent.payment_intent_id, "state": intent.status, "more": more}
     for refund in facts.refunds:
-        by = f", requested by {refund.requested_by or 'staff'} at {refund.requested_at}: {refund.reason or 'no reason'}"
-        yield State(refund.refund_id, refund.status, as_money(refund.amount_minor, refund.currency) + by)
+        more = f"{as_money(refund.amount_minor, refund.currency)}, requested by {refund.requested_by or 'staff'}"
+        more += f" at {refund.requested_at}: {refund.reason or 'no reason'}"
+        yield {"where": refund.refund_id, "state": refund.status, "more": more}
 
 
 def _of_intent(each: IntentFacts) -> Iterator[Event]:

@@ -25,8 +25,7 @@ from ops.facts import NOT_READ, Facts
 from ops.output import NO_SUCH_ORDER, seconds_of, time_of
 
 _RESTORE = "if a table was put back, or lost rows: docs/runbook.md#restore-a-table"
-_MONEY = "find out who did it, and what to refund: docs/runbook.md#moneydiffers"
-
+_MONEY = "find out why before you refund anything: docs/runbook.md#moneydiffers"
 
 BROKEN, WAITS, FINE = SEVERITIES = ("BROKEN", "WAITS", "FINE")
 """A person has to act or to know; it ends by itself; nothing is left to do."""

@@ -18,7 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from onecharge.payments.stripe_errors import classify
-from onecharge.runtime.checkpoints import ConcurrentRun
 
 NO_SUCH_ORDER = "this stack has no such order: check the id, --stack, AWS_PROFILE and AWS_REGION"
 OK, FOUND, USAGE = range(3)
@@ -48,8 +47,6 @@ def problem_of(error: Exception) -> Problem | None:
         case BotoCoreError() | ClientError():
             # It names the endpoint that does not answer, what does not exist, or the action that is not allowed.
             return Problem(f"{error} (check --stack, AWS_PROFILE and AWS_REGION)")
-        case ConcurrentRun():
-            return Problem("somebody else, or reconcile, has written the same checkpoint: run it again in some minutes")
         case stripe.StripeError():
             return Problem(f"Stripe: {classify(error).kind}: {error} (check STRIPE_SECRET_KEY and StripeApiBase)")
     return None

@@ -1,9 +1,8 @@
 """What waits for an outcome, the oldest first: orders and refunds, since when, why, what moves them next.
 
 It reads the indexes waiting and unfinished, then the items of the oldest 100; the reason is explain's, without a
-request to Stripe: `explain ORDER` says more. Exit status: 0 if all moves by itself, 1 if something is broken.
-
-With --alarms it lists the orders that alarms were about instead, from the log of the last day, the newest first.
+request to Stripe: `explain ORDER` says more. With --alarms it reads the log instead, the newest first. Exit status: 0
+if all moves by itself, 1 if something is broken.
 """
 
 import time

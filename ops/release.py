@@ -44,10 +44,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     which.add_argument("--all", action="store_true", help="every order that is held, up to a week old")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--of", metavar="PI", help="of several that succeeded, the one that pays it: refund the others")
-    about = "you have looked: the account is the shop's, and Stripe has nothing else of the order"
-    how.add_argument("--nothing", action="store_true", help=about)
-    about = "let the row forget its PaymentIntent: a wrong key made it in another account"
-    how.add_argument("--forget", action="store_true", help=about)
+    how.add_argument("--nothing", action="store_true", help="you have looked: Stripe has nothing else of the order")
+    how.add_argument("--forget", action="store_true", help="let the row forget a PaymentIntent of another account")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:

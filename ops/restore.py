@@ -33,7 +33,7 @@ from onecharge.payments.stripe_responses import Deferred, StripeIntent
 from onecharge.payments.sync import sync_row
 from onecharge.payments.sync_rules import find_difference
 from onecharge.payments.tools import Tools
-from onecharge.runtime.checkpoints import CheckpointStore
+from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
 from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.parallel import Parallel, Threads, one_after_another
 from onecharge.runtime.topics import Topic
@@ -66,8 +66,8 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         raise Problem(f"--from {arguments.since} is not a time with a zone, as 2026-11-21T12:00:00Z is") from None
     try:
         return _rows(stack, since, is_dry_run=not arguments.yes)
-    except Deferred as stopped:
-        raise Problem(f"it stopped at {stopped}: run it again", FOUND) from stopped
+    except (Deferred, ConcurrentRun) as stopped:  # The checkpoint is reconcile's, too.
+        raise Problem(f"it stopped at {stopped!r}: run it again", FOUND) from stopped
 
 
 # ---------------------------------------------------------------- copy

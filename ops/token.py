@@ -38,10 +38,10 @@ def access_token(stack: Stack, scope: str) -> str:
         secret = described["UserPoolClient"]["ClientSecret"]
         # Without a scope Cognito would give all that the client may have, the staff's too.
         endpoint, scope = endpoint or f"{stack.value('SignInUrl')}/token", scope or "onecharge/orders"
-    data = {"grant_type": "client_credentials", "scope": scope, "audience": given.get("TOKEN_AUDIENCE", "")}
+    # What is None is not sent.
+    data = {"grant_type": "client_credentials", "scope": scope or None, "audience": given.get("TOKEN_AUDIENCE")}
     try:
-        sent = {name: value for name, value in data.items() if value}
-        return str(requests.post(endpoint, auth=(client, secret), data=sent, timeout=30).json()["access_token"])
+        return str(requests.post(endpoint, auth=(client, secret), data=data, timeout=30).json()["access_token"])
     except (requests.RequestException, KeyError) as error:
         # Neither the request nor the answer is shown: both may hold a secret.
         raise Problem(f"no access token from TOKEN_ENDPOINT {endpoint!r}: {type(error).__name__}") from None

@@ -1,9 +1,8 @@
 """Make the webhook endpoint at Stripe, or compare and replace it. It can be run again.
 
-It has this stack's URL, exactly the event types that are handled, and the API version. Its signing secret goes into the
-secret StripeWebhookSecret, and is never shown. An endpoint of the same URL that differs, or whose secret is not stored,
-is replaced: a second one is created, its secret stored, and the first one disabled. The functions read a new secret
-within a minute. Until then Stripe sends again what they refuse, and `reconcile` reads every event.
+It has this stack's URL, exactly the event types that are handled, and the API version. Its signing secret is stored in
+StripeWebhookSecret, and never shown. An endpoint of the same URL that differs, or whose secret is not stored, is
+replaced: a second one is created, its secret stored, and the first one disabled. No event is lost meanwhile.
 
 A Stripe key with the permission "Webhook endpoints: Write" is needed (STRIPE_SECRET_KEY); the functions' lacks it.
 """

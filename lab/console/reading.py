@@ -18,7 +18,7 @@ from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.payments.payment_intents import metadata_of
 from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
-from ops.explain import State, events, states
+from ops.explain import events, states
 from ops.facts import gather
 from ops.findings import Finding, find
 
@@ -30,7 +30,7 @@ _LATE_SECONDS = 20.0
 class OrderSeen:
     """One order, as `explain` tells it, with what happened in lanes."""
 
-    states: Sequence[State]
+    states: Sequence[Mapping[str, str]]
     findings: Sequence[Finding]
     timeline: Timeline
     charges: int | None

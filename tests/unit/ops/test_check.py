@@ -18,7 +18,7 @@ KEYS = {"sk_test_1": True, "rk_test_1": True, "sk_live_1": False, "rk_live_1": F
 @pytest.mark.parametrize(("key", "is_taken"), KEYS.items())
 def test_only_a_key_of_test_mode_is_taken(key: str, is_taken: bool) -> None:
     """It is what the order would be charged with."""
-    stack: Any = Mock(api_url=API, is_local=False, **{"secret.return_value": key})
+    stack: Any = Mock(api_url=API, **{"secret.return_value": key})
     arguments = parser().parse_args(["check"])
     if is_taken:
         assert check.run(stack, arguments).is_dry_run

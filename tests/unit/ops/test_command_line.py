@@ -64,7 +64,7 @@ def test_a_local_stack_takes_no_key_from_the_shell(monkeypatch: pytest.MonkeyPat
     stack_json.write_text(json.dumps({"aws_endpoint_url": "http://127.0.0.1:1", "stack_name": "onecharge-local"}))
     for name in (None, str(stack_json)):
         found = connect(name)
-        assert (found.name, found.is_local, found.stripe_key) == ("onecharge-local", True, None)
+        assert (found.name, found.endpoint_url, found.stripe_key) == ("onecharge-local", "http://127.0.0.1:1", None)
     assert connect("shop").stripe_key == "sk_live_real"
 
 

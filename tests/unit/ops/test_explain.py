@@ -64,7 +64,7 @@ def test_a_command_can_be_typed_as_it_is_printed(operated: OperatedStack, monkey
         [listed] = document["pending"]
         assert [finding["then"], listed["then"]] == [f"{command} release {ORDER_ID} --yes"] * 2
         assert status == 1
-        monkeypatch.setattr(type(operated.stack), "is_local", False)  # As a deployed stack.
+        monkeypatch.setattr(operated.stack, "endpoint_url", None)  # As a deployed stack.
 
 
 def test_what_was_not_read_is_reported(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (case(Status.PAID, S.PENDING, OPEN), BROKEN, "the order is PAID, and its payment is PENDING", "restore-a-table"),
     (pending(intent("succeeded", amount_minor=9)), BROKEN, "another amount", "#moneydiffers"),
     (pending(intent("requires_action", amount_minor=9)), BROKEN, "not the order's", "decide"),
-    (paid(OPEN), BROKEN, "its PaymentIntent does not", "find out who did it"),
+    (paid(OPEN), BROKEN, "its PaymentIntent does not", "before you refund anything"),
     (paid(DONE, intent("succeeded", "pi_2")), BROKEN, "pi_2 is succeeded", "#moneydiffers"),
     (paid(intent("succeeded", amount_minor=9)), BROKEN, "are not the row's", "#moneydiffers"),
     (paid(intent("succeeded", currency="USD")), BROKEN, "are not the row's", "#moneydiffers"),

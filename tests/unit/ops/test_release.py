@@ -309,6 +309,7 @@ def test_a_worker_that_has_the_row_is_waited_for(operated: OperatedStack) -> Non
             return getattr(memory, name)
 
     operated.stack.__dict__["dynamodb"] = Claims()
+    del operated.stack.payments
     assert "has changed" in released(operated, order_id)[0]
     assert operated.payment(order_id).released_at is None
 
