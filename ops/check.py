@@ -43,7 +43,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     facts = gather(stack, order_id)
     if (first := find(facts)[0]).severity != FINE:
         raise _wrong(f"{order_id}: {first.says}")
-    if facts.own is None or facts.own.intent.amount_refunded_minor != amount:
+    if facts.own is None or facts.own.refunded.amount_refunded_minor != amount:
         raise _wrong(f"{order_id} is not refunded in full at Stripe")
     return Report({"stack": stack.name, "order_id": order_id, "paid_and_refunded": as_money(amount, currency)})
 

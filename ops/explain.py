@@ -70,10 +70,7 @@ def events(facts: Facts) -> list[Event]:
 
 
 def _place(event: Event, lines: Sequence[Event]) -> tuple[float, float]:
-    """Where it is told among the lines: their time, and number.
-
-    Stripe's times are whole seconds: what a request did comes just before its response.
-    """
+    """Among the lines: Stripe's times are whole seconds, and what a request did comes just before its response."""
     answers = ((line.at, n - 0.5) for n, line in enumerate(lines) if line.line.get("endpoint") == event.request)
     return min((place for place in answers if 0 <= place[0] - event.at < 10), default=(event.at, -1))
 
@@ -86,7 +83,7 @@ def states(facts: Facts) -> Iterator[Mapping[str, str]]:
     if row := facts.payment:
         more = f"attempt {row.attempt}, {row.payment_intent_id or 'no PaymentIntent'}"
         yield {"where": "payments", "state": row.state, "more": f"{more}, {row.reason}" if row.reason else more}
-    for intent in (each.intent for each in facts.intents):
+    for intent in (each.refunded for each in facts.intents):
         back = intent.amount_refunded_minor
         more = as_money(intent.amount_minor, intent.currency)
         more += f", refunded {as_money(back, intent.currency)}" if back else ""

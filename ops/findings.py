@@ -89,8 +89,7 @@ def _row(facts: Facts) -> Iterator[Finding]:
     elif differences:
         return
     elif order and order.status is OrderStatus.PAID and (row is None or row.state is not PaymentState.SUCCEEDED):
-        says = f"the order is PAID, and its payment is {row.state if row else 'lost'}"
-        yield Finding(BROKEN, says, _RESTORE)
+        yield Finding(BROKEN, f"the order is PAID, and its payment is {row.state if row else 'lost'}", _RESTORE)
     elif row and row.state is PaymentState.REQUIRES_ACTION:
         until = time_of((row.finalized_at or row.claimed_at) + facts.requires_action_seconds)
         yield Finding(WAITS, "the customer has to authenticate (3-D Secure)", f"reconcile cancels it from {until} on")
@@ -165,7 +164,7 @@ def _order(facts: Facts) -> Iterator[Finding]:
         says = f"the order was lost or put back, and priced again: its payment is {money}, {row.state}"
         yield Finding(BROKEN, says, _MONEY)
     elif order.status is OrderStatus.CANCELED and row.state is PaymentState.SUCCEEDED:
-        if shown and not shown.intent.is_returned:
+        if shown and not shown.refunded.is_returned:
             yield Finding(BROKEN, "the order is CANCELED, and was charged", _MONEY)
     elif (event_type := PAYMENT_EVENT_TYPES.get(row.state)) and MOVES[event_type].applies(order, row.attempt):
         yield _republished(facts, f"the row is {row.state}, and the order does not have it yet")
@@ -226,7 +225,7 @@ def _failed(facts: Facts, refund: StoredRefund, name: str, made: StripeRefund | 
     if decides or code == _FAILED_BY_DISPUTE:
         status = dispute.status if dispute else "not known"
         return Finding(FINE, f"{says}; a dispute decides, or has given the money back ({status}): pay nothing")
-    if shown.intent.is_returned:
+    if shown.refunded.is_returned:
         return Finding(FINE, f"{says}; the charge is refunded in full: pay nothing")
     if later:
         return Finding(FINE, f"{says}; {', '.join(later)} followed: pay nothing, unless it is for something else")

@@ -66,8 +66,8 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         raise Problem(f"--from {arguments.since} is not a time with a zone, as 2026-11-21T12:00:00Z is") from None
     try:
         return _rows(stack, since, is_dry_run=not arguments.yes)
-    except (Deferred, ConcurrentRun) as stopped:  # The checkpoint is reconcile's, too.
-        raise Problem(f"it stopped at {stopped!r}: run it again", FOUND) from stopped
+    except (Deferred, ConcurrentRun) as stopped:
+        raise Problem(f"it stopped at {str(stopped) or "reconcile's checkpoint"}: run it again", FOUND) from stopped
 
 
 # ---------------------------------------------------------------- copy

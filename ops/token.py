@@ -38,7 +38,6 @@ def access_token(stack: Stack, scope: str) -> str:
         secret = described["UserPoolClient"]["ClientSecret"]
         # Without a scope Cognito would give all that the client may have, the staff's too.
         endpoint, scope = endpoint or f"{stack.value('SignInUrl')}/token", scope or "onecharge/orders"
-    # What is None is not sent.
     data = {"grant_type": "client_credentials", "scope": scope or None, "audience": given.get("TOKEN_AUDIENCE")}
     try:
         return str(requests.post(endpoint, auth=(client, secret), data=data, timeout=30).json()["access_token"])

@@ -63,9 +63,16 @@ def refund_of_another_currency(shop: OperatedStack, order_id: str) -> None:
     refund_unknown_here(shop, order_id)
 
 
+def another_currency(shop: OperatedStack, order_id: str) -> None:
+    """Than the charge's, in both services."""
+    shop.set_payment(order_id, currency="USD")
+    shop.set_order(order_id, currency="USD")
+
+
 TAMPERED: list[tuple[Callable[[OperatedStack, str], Any], str]] = [
     (lambda shop, id_: shop.set_payment(id_, amount_minor=2499), "are not the row's"),
     (lambda shop, id_: shop.set_payment(id_, currency="USD"), "are not the row's"),
+    (another_currency, "are not the row's"),
     (lambda shop, id_: shop.set_payment(id_, amount_refunded_minor=500), "its refunds or its dispute changed"),
     (lambda shop, id_: shop.set_payment(id_, payment_intent_id="pi_unknown"), "does not have the row's pi_unknown"),
     (lambda shop, id_: shop.set_payment(id_, state="PENDING", **FINAL), "the row becomes SUCCEEDED"),

@@ -75,7 +75,8 @@ def case(
 LEASED = {"lease_owner": "w", "lease_expires_at": NOW + 20}
 OPEN, DONE, AUTHENTICATES = intent("requires_payment_method"), intent("succeeded"), intent("requires_action")
 LOST = {"dispute_id": "dp_1", "dispute_status": "lost"}
-RETURNED_500 = {"amount_refunded_minor": 500}
+RETURNED_500: dict[str, Any] = {"amount_refunded_minor": 500}
+ALL: dict[str, Any] = {"amount_refunded_minor": 1099}
 NO_ID = {"payment_intent_id": None}
 REPRICED = {"amount_minor": 9}
 
@@ -170,12 +171,8 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (case(Status.CANCELING, S.CANCELED, intent("canceled"), of_order=REPRICED), WAITS, "is CANCELED", "republish"),
     (case(Status.CANCELED, S.CANCELED, DONE), BROKEN, "although the order is CANCELED", "#moneydiffers"),
     (canceled(DONE), BROKEN, "was charged", "#moneydiffers"),
-    (
-        canceled(intent("succeeded", amount_refunded_minor=1099), of_row={"amount_refunded_minor": 1099}),
-        FINE,
-        "CANCELED",
-        "",
-    ),
+    (canceled(intent("succeeded", refunds=[made("pending", 1099, "")]), of_row=ALL), FINE, "CANCELED", ""),
+    (canceled(intent("succeeded", refunds=[made("failed", 1099)], **ALL), of_row=ALL), BROKEN, "was charged", ""),
     (canceled(intent("succeeded", dispute=Dispute("dp_1", "lost")), of_row=LOST), FINE, "CANCELED", ""),
     # Disputes.
     (paid(disputed("needs_response")), BROKEN, "dp_1 is needs_response", "by 2027-01-15 09:00:00Z"),
@@ -229,7 +226,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     ),
     (paid(intent("succeeded", refunds=[made("succeeded")])), BROKEN, "OrderRefunds has not", "restore"),
     (paid(intent("succeeded", refunds=[BY_HAND]), of_row=RETURNED_500), FINE, "the order is PAID", ""),
-    (refunded(RETURNED, made("failed")), BROKEN, "failed at Stripe: ", "runbook.md#refundfailed"),
+    (refunded(RETURNED, made("failed"), **ALL), BROKEN, "failed at Stripe: ", "runbook.md#refundfailed"),
     (refunded(refund("SUCCEEDED"), made("failed", failure_reason="x")), BROKEN, "failed at Stripe: x", "#refundfailed"),
     (refunded(refund("FAILED", failure_code="x")), BROKEN, "refused by Stripe: x", "#refundfailed"),
     (paid(**UNASKED, refunds=[RETURNED]), WAITS, "failed at Stripe: ", "pay nothing before Stripe shows"),
