@@ -3,6 +3,5 @@
 __main__ ─► command_line ─► one module a command ─► output
                  └─► connection: the stack's resources by their logical ids, its Stripe account
 
-`explain`, `pending`, `audit` and the console say the same of an order: facts (read) ─► findings ─► story. `release` and
-`restore` decide by one complete look at Stripe.
+`explain`, `pending`, `audit` and the console tell facts ─► findings; `release` and `restore` look at all of Stripe.
 """

@@ -10,22 +10,21 @@ to read balance transactions, charges, refunds, disputes and PaymentIntents.
 """
 
 import re
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from onecharge.contract.events import ORDER_ID_PATTERN
-from onecharge.contract.states import OrderStatus, PaymentState
+from onecharge.contract.states import OrderStatus
 from onecharge.payments.payment_intents import metadata_of
 from onecharge.runtime.dynamodb import expression_values
 from onecharge.runtime.parallel import Threads
 from ops.connection import Stack
-from ops.errors import Problem
 from ops.facts import Facts, gather
-from ops.findings import Severity, find
-from ops.output import Report
+from ops.findings import FINE, find
+from ops.output import Problem, Report
 
 _THREADS = 8
 """With four requests an order, fewer than the 100 a second that Stripe allows (documentation, "Rate limits")."""
@@ -38,16 +37,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def day(text: str) -> datetime:
-    """The day's first moment. Raises ArgumentTypeError."""
+    """The day's first moment. Raises ValueError."""
     named = f"{datetime.now(UTC) - _DAY:%Y-%m-%d}" if text == "yesterday" else text
-    try:
-        return datetime.strptime(named, "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError:
-        raise ArgumentTypeError(f"{text} is no day: yesterday, or one as 2026-11-01") from None
+    return datetime.strptime(named, "%Y-%m-%d").replace(tzinfo=UTC)
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """Raises Problem and stripe.StripeError."""
     since, until = arguments.first, (arguments.last or arguments.first) + _DAY
     if until <= since:
         raise Problem("the last day is before the first")
@@ -55,12 +50,13 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     order_ids = sorted({*_orders_in_tables(stack, since, until), *charges})
     compared = Threads(_THREADS)(lambda each: list(_why(stack, each, [*charges.get(each, {}).values()])), order_ids)
     found = [(order_id, why) for order_id, whys in zip(order_ids, compared, strict=True) for why in whys]
-    explain = f"{stack.command} explain"
     note = ", which is not over: what is in progress may be shown as a difference" if until > datetime.now(UTC) else ""
     document = {
         "days": f"{since:%Y-%m-%d} to {until - _DAY:%Y-%m-%d}{note}",
         "orders": len(order_ids),
-        "differences": [{"order_id": each, "why": why, "next": f"{explain} {each}"} for each, why in found],
+        "differences": [
+            {"order_id": each, "why": why, "next": f"{stack.command} explain {each}"} for each, why in found
+        ],
     }
     return Report(document, is_wrong=bool(found))
 
@@ -75,7 +71,7 @@ def _charges(stack: Stack, since: datetime, until: datetime) -> Mapping[str, dic
         kind = getattr(charge, "object", None)
         if kind in ("refund", "dispute"):
             charge = stack.stripe.v1.charges.retrieve(charge.charge)
-        metadata, shop = metadata_of(charge), stack.shop
+        metadata, shop = metadata_of(charge), stack.value("ShopId")
         order_id = metadata.get("order_id", "")
         is_ours = re.fullmatch(ORDER_ID_PATTERN, order_id) and metadata.get("shop", shop) == shop
         if kind in ("charge", "refund", "dispute") and is_ours:
@@ -90,7 +86,7 @@ def _orders_in_tables(stack: Stack, *days: datetime) -> Iterator[str]:
         since, until = (int(each.timestamp()) if at == "finalized_at" else each.isoformat() for each in days)
         within: Any = {"FilterExpression": f"{at} >= :since AND {at} < :until"}
         within["ExpressionAttributeValues"] = expression_values(since=since, until=until)
-        yield from (item["order_id"]["S"] for item in stack.scan(stack.resource(table), **within))
+        yield from (item["order_id"]["S"] for item in stack.scan(stack.value(table), **within))
 
 
 def _why(stack: Stack, order_id: str, charges: Sequence[Any]) -> Iterator[str]:
@@ -100,7 +96,7 @@ def _why(stack: Stack, order_id: str, charges: Sequence[Any]) -> Iterator[str]:
     try:
         if not _is_plain(gather(stack, order_id, asks_stripe=False), charges):
             found = find(gather(stack, order_id, intent_ids=intent_ids))
-            yield from (each.says for each in found if each.severity is not Severity.FINE)
+            yield from (each.says for each in found if each.severity != FINE)
     except ValueError as unreadable:  # The other orders are compared all the same.
         yield f"an item of it cannot be read: {type(unreadable).__name__}"
 
@@ -108,11 +104,9 @@ def _why(stack: Stack, order_id: str, charges: Sequence[Any]) -> Iterator[str]:
 def _is_plain(facts: Facts, charges: Sequence[Any]) -> bool:
     """Whether the order is charged once, PAID, and never refunded or disputed, with the same money on both sides."""
     row, order = facts.payment, facts.order
-    if row is None or order is None or len(charges) != 1 or facts.refunds or charges[0].disputed:
+    if not (row and order and order.status is OrderStatus.PAID) or facts.refunds or len(charges) != 1:
         return False
     [charge] = charges
-    charged = charge.amount, charge.currency.upper(), charge.amount_refunded, charge.payment_intent
-    in_row = row.request.amount_minor, row.request.currency, row.amount_refunded_minor, row.payment_intent_id
-    in_order = order.amount_minor, order.currency, 0, row.payment_intent_id
-    is_paid = (row.state, order.status) == (PaymentState.SUCCEEDED, OrderStatus.PAID)
-    return is_paid and charged == in_row == in_order
+    charged = charge.amount, charge.currency.upper(), charge.payment_intent, charge.amount_refunded, charge.disputed
+    is_as_in_row = charged == (*row.request.money, row.payment_intent_id, row.amount_refunded_minor, False)
+    return is_as_in_row and not charge.amount_refunded and find(facts)[0].severity == FINE

@@ -1,11 +1,10 @@
 """Does this deployment work? A signed-in order in Stripe's test mode is paid, compared with Stripe, and refunded.
 
-The webhook endpoint is looked at first: a restricted key needs to read webhook endpoints (STRIPE_SECRET_KEY). The
-access tokens are those of `ops token`. API_URL names a custom domain of the API. Live mode is refused: no real money
-moves. The order stays, at Stripe and in the tables, until it expires.
+The webhook endpoint is compared first, as by `webhook create`: a restricted key needs to read webhook endpoints
+(STRIPE_SECRET_KEY). The access tokens are those of `ops token`. API_URL names a custom domain of the API. Live mode is
+refused: no real money moves. The order stays, at Stripe and in the tables, until it expires.
 """
 
-import os
 import time
 from argparse import Namespace
 from collections.abc import Callable
@@ -15,32 +14,24 @@ from uuid import uuid4
 import requests
 
 from onecharge.contract.money import as_money
+from ops import webhook
 from ops.connection import Stack
-from ops.errors import ExitStatus, Problem
 from ops.facts import gather
 from ops.findings import FINE, find
-from ops.output import Report
+from ops.output import FOUND, Problem, Report
 from ops.token import STAFF, access_token
 
 PATIENCE_SECONDS = 120
 """How long the payment may take, and then the refund."""
-_SECONDS = 35
-"""Longer than an HTTP API waits for its function."""
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """Run the check; without --yes only say what it would do. Raises Problem: what is wrong."""
-    if stack.is_local and "API_URL" not in os.environ:
-        raise Problem("check is for a deployed stack: give --stack NAME; docs/guides/api.md orders and refunds here")
     if not stack.secret("StripeSecret").startswith(("sk_test_", "rk_test_")):
         raise Problem("StripeSecret has no key of Stripe's test mode: a check moves no real money")
     if not arguments.yes:
-        what = f"order, pay and refund the first thing on the price list of {stack.api_url}"
-        return Report({"would": what}, is_dry_run=True)
-    url = f"{stack.api_url}/stripe/events"
-    listed = stack.stripe.v1.webhook_endpoints.list({"limit": 100}).auto_paging_iter()
-    if (url, "enabled") not in [(each.url, each.status) for each in listed]:
-        raise _wrong(f"Stripe has no enabled endpoint {url}: `{stack.command} webhook create --yes`")
+        return Report({"would": f"order, pay and refund the first of the prices of {stack.api_url}"}, is_dry_run=True)
+    if webhook.run(stack, Namespace(yes=False)).is_dry_run:
+        raise _wrong(f"Stripe has no endpoint as it should be: `{stack.command} webhook create --yes`")
     price = _request(stack, "GET", "/prices")["prices"][0]
     currency, amount = price["currency"], price["unit_amount"]
     items = [{"sku": price["sku"], "quantity": 1}]
@@ -50,22 +41,23 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     _request(stack, "POST", f"/orders/{order_id}/refunds", {}, scope=STAFF)
     _wait_for(stack, order_id, "SUCCEEDED", lambda order: order["refunds"][0]["status"])
     facts = gather(stack, order_id)
-    if (first := find(facts)[0]).severity is not FINE:
+    if (first := find(facts)[0]).severity != FINE:
         raise _wrong(f"{order_id}: {first.says}")
-    if facts.own is None or facts.own.refunded_minor != amount:
+    if facts.own is None or facts.own.refunded.amount_refunded_minor != amount:
         raise _wrong(f"{order_id} is not refunded in full at Stripe")
     return Report({"stack": stack.name, "order_id": order_id, "paid_and_refunded": as_money(amount, currency)})
 
 
 def _wrong(what: str) -> Problem:
-    return Problem(what, ExitStatus.FOUND)
+    return Problem(what, FOUND)
 
 
 def _request(stack: Stack, method: str, path: str, body: Any = None, *, scope: str = "") -> Any:
     url, headers = f"{stack.api_url}{path}", {"Authorization": f"Bearer {access_token(stack, scope)}"}
     headers["Idempotency-Key"] = str(uuid4())
     try:
-        response = requests.request(method, url, json=body, headers=headers, timeout=_SECONDS)
+        # The timeout is longer than an HTTP API waits for its function.
+        response = requests.request(method, url, json=body, headers=headers, timeout=35)
         response.raise_for_status()
         return response.json()
     except requests.RequestException as error:

@@ -8,15 +8,14 @@
 A command only reads unless --yes is given. Without it, a command that changes something says exactly what it would do.
 """
 
-import argparse
 import sys
+from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from typing import Any
 
 from ops import audit, check, dlq, explain, pending, publish, release, restore, token, webhook
 from ops.connection import connect
-from ops.errors import problem_of
-from ops.output import redacted, show
+from ops.output import Report, problem_of, redacted, show
 
 _MODULES = (explain, pending, release, dlq, publish, restore, audit, check, webhook, token)
 COMMANDS: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in _MODULES}
@@ -28,7 +27,7 @@ def main(words: Sequence[str]) -> int:
     """Run one command; returns the exit status. An error that a person can fix is one line."""
     arguments = parser().parse_args(words)
     try:
-        report = COMMANDS[arguments.command].run(connect(arguments.stack), arguments)
+        report: Report = COMMANDS[arguments.command].run(connect(arguments.stack), arguments)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -38,20 +37,13 @@ def main(words: Sequence[str]) -> int:
         print(redacted(f"ops: {problem}"), file=sys.stderr)
         return problem.status
     show(report, as_json=arguments.json, out=sys.stdout)
-    return int(report.status)
+    return report.status
 
 
-class _Parser(argparse.ArgumentParser):
-    def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
-        """argparse says under the general usage what a command does not know: here it is the command's own."""
-        found, others = super().parse_known_args(*args, **kwargs)
-        return self.error(f"unrecognized arguments: {' '.join(others)}") if others else (found, [])
-
-
-def parser() -> argparse.ArgumentParser:
+def parser() -> ArgumentParser:
     """The arguments of every command; the common ones before its name and after it alike."""
-    as_written: Any = {"formatter_class": argparse.RawDescriptionHelpFormatter}
-    made = _Parser("python -m ops", description=__doc__, parents=[_common()], **as_written)
+    as_written: Any = {"formatter_class": RawDescriptionHelpFormatter}
+    made = ArgumentParser("python -m ops", description=__doc__, parents=[_common()], **as_written)
     # Defaults of the whole, not of the options: those after the command would undo those before it.
     made.set_defaults(stack=None, json=False, yes=False)
     subparsers = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -63,8 +55,8 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _common() -> _Parser:
-    common = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
+def _common() -> ArgumentParser:
+    common = ArgumentParser(add_help=False, argument_default=SUPPRESS)
     common.add_argument("--stack", metavar="NAME", help="a deployed stack (default: the local one, if it runs)")
     common.add_argument("--json", action="store_true", help="one JSON document, for scripts")
     common.add_argument("--yes", action="store_true", help="change it; without it, say what would be changed")

@@ -2,9 +2,7 @@
 
 A redrive is one more delivery. It charges no order twice and makes no refund twice, at any age: the worker asks its row
 and Stripe. A request for a refund that is no longer PENDING is deleted instead. What this version's code cannot read
-stays: the functions would send it to the DLQ again.
-
-Reading hides a message for a moment. Sending back is send, then delete: a crash between makes a harmless duplicate.
+stays: the functions would send it to the DLQ again. Reading hides a message for a moment.
 """
 
 import json
@@ -38,16 +36,12 @@ _ADDED = {*DeadLetterAttribute, "RequestID", "ErrorCode", "ErrorMessage"}
 """The message attributes that our functions and SNS add (Amazon SNS Developer Guide, "Dead-letter queues")."""
 _LEFT, _DROPPED, _REDRIVEN = "left", "dropped", "redriven"
 
-type Message = Mapping[str, Any]
-"""As ReceiveMessage returns it. Nothing in it is trusted: anyone who may send to the DLQ may have written it."""
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("action", choices=("list", "redrive"), help="show each message, or send all back")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """List the messages, or redrive them."""
     rows, unseen, is_left, redrives = list[dict[str, Any]](), list[str](), False, arguments.action == "redrive"
     for dlq in DLQS:
         with reading(stack, dlq) as (messages, more):
@@ -62,8 +56,9 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     return Report(document, is_left or bool(unseen), is_dry_run=redrives and bool(rows) and not arguments.yes)
 
 
-def _shown(dlq: str, message: Message) -> dict[str, Any]:
+def _shown(dlq: str, message: Mapping[str, Any]) -> dict[str, Any]:
     """Why it is there, the order that it names even if the code cannot read it, and its age in the DLQ."""
+    # Nothing in it is trusted: anyone who may send to the DLQ may have written it.
     given, body = message.get("MessageAttributes", {}), _body(message)
     attributes = {name: each.get("StringValue") for name, each in given.items()}
     # A function that cannot read a message says why, and so does SNS; SQS itself says nothing.
@@ -79,7 +74,7 @@ def _shown(dlq: str, message: Message) -> dict[str, Any]:
     }
 
 
-def _body(message: Message) -> str:
+def _body(message: Mapping[str, Any]) -> str:
     """The event: what SNS has wrapped in its envelope, if it has."""
     with suppress(ValueError, LookupError, TypeError, RecursionError):
         return str(json.loads(message["Body"])["Message"])
@@ -87,15 +82,14 @@ def _body(message: Message) -> str:
 
 
 @contextmanager
-def reading(stack: Stack, dlq: str) -> Iterator[tuple[list[Message], int]]:
+def reading(stack: Stack, dlq: str) -> Iterator[tuple[list[Mapping[str, Any]], int]]:
     """The messages of a DLQ, and about how many more there are. The block hides them from other readers."""
-    url, found = stack.resource(dlq), dict[str, Message]()
+    url, found = stack.value(dlq), dict[str, Mapping[str, Any]]()
     counts = stack.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
     present = sum(int(count) for name, count in counts.items() if name.startswith("ApproximateNumberOf"))
-    given: Any = {"QueueUrl": url, "MaxNumberOfMessages": 10, "VisibilityTimeout": 900}
     # Long polling asks all servers of a queue (Amazon SQS Developer Guide); an emulator is one.
-    given |= {"WaitTimeSeconds": 0 if stack.is_local else 1}
-    given |= {"MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+    given: Any = {"QueueUrl": url, "MaxNumberOfMessages": 10, "WaitTimeSeconds": 0 if stack.endpoint_url else 1}
+    given |= {"VisibilityTimeout": 900, "MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
     try:
         while new := stack.sqs.receive_message(**given).get("Messages"):
             found |= {each["MessageId"]: each for each in new}
@@ -107,7 +101,7 @@ def reading(stack: Stack, dlq: str) -> Iterator[tuple[list[Message], int]]:
             stack.sqs.change_message_visibility_batch(QueueUrl=url, Entries=entries)
 
 
-def _redrive(stack: Stack, dlq: str, message: Message, *, is_dry_run: bool) -> str:
+def _redrive(stack: Stack, dlq: str, message: Mapping[str, Any], *, is_dry_run: bool) -> str:
     """Send, then delete; the other order would lose the message. Returns what becomes of it, and why."""
     body = _body(message)
     try:
@@ -121,14 +115,14 @@ def _redrive(stack: Stack, dlq: str, message: Message, *, is_dry_run: bool) -> s
     if is_dry_run or outcome.startswith(_LEFT):
         return outcome
     if outcome == _REDRIVEN:
-        url, place = stack.resource(queue), dict[str, Any]()
+        url, place = stack.value(queue), dict[str, Any]()
         if url.endswith(".fifo"):
             # With its previous deduplication id, SQS would drop what is sent back for the second time in five minutes.
             group = message["Attributes"].get("MessageGroupId", message["MessageId"])
             place = {"MessageGroupId": group, "MessageDeduplicationId": f"redrive-{message['MessageId']}"}
         kept = {name: each for name, each in message.get("MessageAttributes", {}).items() if name not in _ADDED}
         stack.sqs.send_message(QueueUrl=url, MessageBody=body, MessageAttributes=kept, **place)
-    stack.sqs.delete_message(QueueUrl=stack.resource(dlq), ReceiptHandle=message["ReceiptHandle"])
+    stack.sqs.delete_message(QueueUrl=stack.value(dlq), ReceiptHandle=message["ReceiptHandle"])
     return outcome
 
 

@@ -8,17 +8,17 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
-from typing import Any, NamedTuple
+from typing import Any
 
 from onecharge.contract.money import as_money
 from onecharge.payments.payment_intents import metadata_of
 from ops.connection import ORDER, Stack
 from ops.facts import Facts, IntentFacts, gather
-from ops.findings import Severity, find
+from ops.findings import BROKEN, find
 from ops.output import Report, time_of
 
-CREATE, CONFIRM, REFUND = "create", "confirm", "refund"
-"""Requests to Stripe, as `Event.request` names them."""
+CREATE, CONFIRM, REFUND = "POST /v1/payment_intents", "POST /v1/payment_intents/{id}/confirm", "POST /v1/refunds"
+"""Requests to Stripe, as the log names their endpoints."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -26,7 +26,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """Raises Problem."""
     order_id = stack.order_id_of(arguments.order)
     facts = gather(stack, order_id, intent_ids={arguments.order} - {order_id}, lines=None)
     order, findings = facts.order, find(facts)
@@ -34,11 +33,11 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         "order_id": order_id,
         "customer_id": order.customer_id if order else None,
         "correlation_id": order.correlation_id if order else None,
-        "states": [each._asdict() for each in states(facts)],
+        "states": list(states(facts)),
         "what_happened": [{"at": time_of(each.at), "where": each.where, "what": each.what} for each in events(facts)],
         "findings": [each._asdict() for each in findings],
     }
-    return Report(document, is_wrong=findings[0].severity is Severity.BROKEN)
+    return Report(document, is_wrong=findings[0].severity == BROKEN)
 
 
 # ---------------------------------------------------------------- what is told, pure: the console shows it in lanes
@@ -55,18 +54,8 @@ class Event:
     what: str
     request: str = ""
     """The request to Stripe that did it, if there is one."""
-    tone: str = "plain"
-    """money: a charge that succeeded; failed: a person has to act, as after a dispute."""
     line: Mapping[str, Any] = field(default_factory=dict)
     """The fields of the log line that it is, if it is one."""
-
-
-class State(NamedTuple):
-    """What one service, or Stripe, has of the order or of a refund."""
-
-    where: str
-    state: str
-    more: str = ""
 
 
 def events(facts: Facts) -> list[Event]:
@@ -80,40 +69,29 @@ def events(facts: Facts) -> list[Event]:
     return [event for _, event in sorted(placed, key=lambda each: each[0])]
 
 
-_ENDPOINTS = {CREATE: "POST /v1/payment_intents", CONFIRM: "POST /v1/payment_intents/{id}/confirm"}
-
-
 def _place(event: Event, lines: Sequence[Event]) -> tuple[float, float]:
-    """Where it is told among the lines: their time, and number.
-
-    Stripe's times are whole seconds: what a request did comes just before its response.
-    """
-    endpoint = _ENDPOINTS.get(event.request, "")
-    answers = ((line.at, number - 0.5) for number, line in enumerate(lines) if line.line.get("endpoint") == endpoint)
+    """Among the lines: Stripe's times are whole seconds, and what a request did comes just before its response."""
+    answers = ((line.at, n - 0.5) for n, line in enumerate(lines) if line.line.get("endpoint") == event.request)
     return min((place for place in answers if 0 <= place[0] - event.at < 10), default=(event.at, -1))
 
 
-def states(facts: Facts) -> Iterator[State]:
-    order, row = facts.order, facts.payment
-    if order:
+def states(facts: Facts) -> Iterator[Mapping[str, str]]:
+    """What each service, and Stripe, has of the order and of its refunds now; the findings say what is missing."""
+    if order := facts.order:
         more = f"attempt {order.attempt}, {order.payment_method}, {as_money(order.amount_minor, order.currency)}"
-        yield State("orders", order.status, f"{more}, placed at {order.placed_at}")
-    else:
-        yield State("orders", "unreadable" if facts.order_error else "no item")
-    if row:
-        why = f", {row.reason}" if row.reason else ""
-        yield State("payments", row.state, f"attempt {row.attempt}, {row.payment_intent_id or 'no PaymentIntent'}{why}")
-    else:
-        yield State("payments", "no row")
-    for each in facts.intents:
-        intent, back = each.intent, each.refunded_minor
-        refunded = f", refunded {as_money(back, intent.currency)}" if back else ""
-        yield State(intent.payment_intent_id, intent.status, as_money(intent.amount_minor, intent.currency) + refunded)
-    if facts.failure:
-        yield State("stripe", "unknown")
+        yield {"where": "orders", "state": order.status, "more": f"{more}, placed at {order.placed_at}"}
+    if row := facts.payment:
+        more = f"attempt {row.attempt}, {row.payment_intent_id or 'no PaymentIntent'}"
+        yield {"where": "payments", "state": row.state, "more": f"{more}, {row.reason}" if row.reason else more}
+    for intent in (each.refunded for each in facts.intents):
+        back = intent.amount_refunded_minor
+        more = as_money(intent.amount_minor, intent.currency)
+        more += f", refunded {as_money(back, intent.currency)}" if back else ""
+        yield {"where": intent.payment_intent_id, "state": intent.status, "more": more}
     for refund in facts.refunds:
-        by = f", requested by {refund.requested_by or 'staff'} at {refund.requested_at}: {refund.reason or 'no reason'}"
-        yield State(refund.refund_id, refund.status, as_money(refund.amount_minor, refund.currency) + by)
+        more = f"{as_money(refund.amount_minor, refund.currency)}, requested by {refund.requested_by or 'staff'}"
+        more += f" at {refund.requested_at}: {refund.reason or 'no reason'}"
+        yield {"where": refund.refund_id, "state": refund.status, "more": more}
 
 
 def _of_intent(each: IntentFacts) -> Iterator[Event]:
@@ -134,11 +112,9 @@ def _of_intent(each: IntentFacts) -> Iterator[Event]:
             by = metadata_of(made).get("refund_id") or "made by hand"
             yield Event(made.created, "stripe", f"{by}: {what}", REFUND)
         elif made.object == "dispute":
-            yield Event(made.created, "stripe", what, tone="failed")
-        elif made.status == "succeeded":
-            yield Event(made.created, "stripe", f"CHARGED: {what}", CONFIRM, "money")
+            yield Event(made.created, "stripe", f"DISPUTED: {what}")
         else:
-            yield Event(made.created, "stripe", what, CONFIRM)
+            yield Event(made.created, "stripe", f"CHARGED: {what}" if made.status == "succeeded" else what, CONFIRM)
 
 
 _SAID_OF_A_LINE = "event_type type state status refund_id why cause code wait_seconds replayed".split()
@@ -149,5 +125,4 @@ def _of_line(at: float, fields: Mapping[str, Any]) -> Event:
     # Stripe's support asks for the id of a request that has failed.
     names = [*_SAID_OF_A_LINE, *["stripe_request_id"] * (fields.get("status") != "2xx")]
     more = ", ".join(f"{name} {fields[name]}" for name in names if fields.get(name) is not None)
-    tone = "failed" if fields.get("level") == "ERROR" else "plain"
-    return Event(at, str(fields.get("service")), f"{what}: {more}" if more else what, tone=tone, line=fields)
+    return Event(at, str(fields.get("service")), f"{what}: {more}" if more else what, line=fields)

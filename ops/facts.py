@@ -7,7 +7,6 @@ epoch seconds, amounts minor units. findings.py judges the facts.
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 import stripe
@@ -21,16 +20,16 @@ from onecharge.payments.payment_intents import read_intent
 from onecharge.payments.payments_table import Payment, payment_of
 from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_responses import Failure, StripeIntent
-from onecharge.payments.sync_rules import is_all_returned
-from ops.connection import Stack
+from ops.connection import OPS, Stack
+from ops.output import seconds_of
 
 READ_SECONDS = 10
 """For how long the log is read: CloudWatch does so page by page, also those that hold nothing of the order."""
 _ONCE: Any = {"max_network_retries": 0}
 """A person runs the command again. With the SDK's retry, a Stripe that did not answer took 18 seconds to give up."""
 
-type Line = tuple[float, Mapping[str, Any]]
-"""A line of the functions' log: when, and its fields."""
+type Lines = Sequence[tuple[float, Mapping[str, Any]]]
+"""Of the functions' log: when, and the fields."""
 NOT_READ: Mapping[str, Any] = {"service": "ops", "message": "the rest of the log takes too long to read"}
 
 
@@ -45,18 +44,10 @@ class IntentFacts:
     disputes: Sequence[stripe.Dispute] = ()
 
     @property
-    def kept_refunds(self) -> Sequence[stripe.Refund]:
-        """The refunds that have not failed."""
-        return [each for each in self.refunds if each.status not in ("failed", "canceled")]
-
-    @property
-    def refunded_minor(self) -> int:
-        return sum(each.amount for each in self.kept_refunds)
-
-    @property
-    def is_returned(self) -> bool:
-        """Whether the customer has all of it back."""
-        return is_all_returned(replace(self.intent, amount_refunded_minor=self.refunded_minor))
+    def refunded(self) -> StripeIntent:
+        """With the refunds that have not failed: no documentation says that Stripe's total leaves the others out."""
+        kept = sum(each.amount for each in self.refunds if each.status not in ("failed", "canceled"))
+        return replace(self.intent, amount_refunded_minor=kept)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +57,7 @@ class Facts:
     order_id: str
     now: int
     shop: str = ""
-    ops: str = ".venv/bin/python -m ops"
+    ops: str = OPS
     """How the commands begin, as they are typed."""
     requires_action_seconds: int = 43_200
     order: StoredOrder | None = None
@@ -83,7 +74,7 @@ class Facts:
     """Why Stripe does not show them."""
     refunds: Sequence[StoredRefund] = ()
     """The order service's."""
-    lines: Sequence[Line] = ()
+    lines: Lines = ()
 
     @property
     def own(self) -> IntentFacts | None:
@@ -93,17 +84,11 @@ class Facts:
 
 
 def gather(
-    stack: Stack,
-    order_id: str,
-    *,
-    asks_stripe: bool = True,
-    intent_ids: Collection[str] = (),
-    lines: Sequence[Line] | None = (),
+    stack: Stack, order_id: str, *, asks_stripe: bool = True, intent_ids: Collection[str] = (), lines: Lines | None = ()
 ) -> Facts:
-    """All that is known about the order.
+    """All that is known about the order, and these PaymentIntents of it beside those that its row and its lines name.
 
     Args:
-        intent_ids: PaymentIntents of the order, beside those that its row and its lines name.
         lines: of the log; None: they are read.
     """
     order, order_error = None, None
@@ -116,34 +101,36 @@ def gather(
     payment = payment_of(row) if row else None
     if lines is None:
         placed = [time.time(), *([payment.request.placed_at] if payment else [])]
-        placed += [datetime.fromisoformat(order.placed_at).timestamp()] if order else []
+        placed += [seconds_of(order.placed_at)] if order else []
         lines = _read_log(stack, order_id, since=min(placed) - 24 * 3600)
-    facts = Facts(
+    now, refunds = int(time.time()), stack.refunds.of_order(order_id)
+    named = {payment and payment.payment_intent_id, *intent_ids, *(line.get("payment_intent_id") for _, line in lines)}
+    found, failure = list[IntentFacts](), None
+    try:
+        found = [shown for each in named if each and asks_stripe and (shown := _intent_facts(stack.stripe, each))]
+    except stripe.StripeError as error:
+        failure = classify(error)
+    return Facts(
         order_id=order_id,
-        now=int(time.time()),
-        shop=stack.shop,
+        now=now,
+        shop=stack.value("ShopId"),
         ops=stack.command,
         requires_action_seconds=int(stack.value("RequiresActionSeconds")),
         order=order,
         order_error=order_error,
         payment=payment,
         stripe_message=row["stripe_message"]["S"] if row and "stripe_message" in row else None,
-        has_answered=False,
-        refunds=stack.refunds.of_order(order_id),
+        intents=sorted(found, key=lambda each: each.intent.created),
+        has_answered=asks_stripe and failure is None,
+        failure=failure,
+        refunds=refunds,
         lines=lines,
     )
-    named = {payment and payment.payment_intent_id, *intent_ids, *(line.get("payment_intent_id") for _, line in lines)}
-    try:
-        found = [_intent_facts(stack.stripe, each) for each in named if each and asks_stripe]
-    except stripe.StripeError as error:
-        return replace(facts, failure=classify(error))
-    intents = sorted(filter(None, found), key=lambda each: each.intent.created)
-    return replace(facts, has_answered=asks_stripe, intents=intents)
 
 
-def _read_log(stack: Stack, order_id: str, since: float) -> list[Line]:
+def _read_log(stack: Stack, order_id: str, since: float) -> Lines:
     """The order's lines. If they are not all, the last one says so."""
-    found, ends_at = list[Line](), time.monotonic() + READ_SECONDS
+    found, ends_at = list[Any](), time.monotonic() + READ_SECONDS
     for page in stack.log(f'{{ $.order_id = "{order_id}" }}', since):
         found += [each for each in page if each[1].get("order_id") == order_id]
         if time.monotonic() > ends_at:

@@ -6,8 +6,6 @@ owed money follows only from what Stripe shows.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
-from enum import StrEnum
 from typing import NamedTuple
 
 from onecharge.contract.events import PAYMENT_EVENT_TYPES
@@ -19,64 +17,52 @@ from onecharge.orders.republication import DAY_SECONDS
 from onecharge.orders.transitions import MOVES, WAITING, applies
 from onecharge.payments.charge_rules import decide, is_held
 from onecharge.payments.payment_intents import read_refund
-from onecharge.payments.payments_table import UNPAID, Payment
-from onecharge.payments.refund_rules import StripeRefund
-from onecharge.payments.refund_rules import own as own_refund
+from onecharge.payments.payments_table import UNPAID
+from onecharge.payments.refund_rules import StripeRefund, own
 from onecharge.payments.stripe_responses import Deferred, ResponseKind, StripeIntent
-from onecharge.payments.sync_rules import find_difference
-from ops.errors import NO_SUCH_ORDER
-from ops.facts import NOT_READ, Facts, IntentFacts
-from ops.output import time_of
+from onecharge.payments.sync_rules import find_difference, is_all_returned
+from ops.facts import NOT_READ, Facts
+from ops.output import NO_SUCH_ORDER, seconds_of, time_of
 
-_RESTORE = "docs/runbook.md#restore-a-table"
+_RESTORE = "if a table was put back, or lost rows: docs/runbook.md#restore-a-table"
+_MONEY = "find out why before you refund anything: docs/runbook.md#moneydiffers"
 
-
-class Severity(StrEnum):
-    """Whether a person has to act or to know, it ends by itself, or nothing is left to do."""
-
-    BROKEN = "BROKEN"
-    WAITS = "WAITS"
-    FINE = "FINE"
-
-
-BROKEN, WAITS, FINE = Severity
+BROKEN, WAITS, FINE = SEVERITIES = ("BROKEN", "WAITS", "FINE")
+"""A person has to act or to know; it ends by itself; nothing is left to do."""
 
 
 class Finding(NamedTuple):
     """One sentence about the order, and what follows: what a person does or types, or what happens by itself."""
 
-    severity: Severity
+    severity: str
     says: str
     then: str = ""
 
 
 def find(facts: Facts) -> list[Finding]:
     """What a person has to do first, then what happens by itself."""
-    found = [each for rule in (_missing, _log, _row, _disputes, _order, _refunds) for each in rule(facts)]
-    if facts.order and all(each.severity is FINE for each in found):
+    found = [each for rule in (_unknown, _row, _disputes, _order, _refunds) for each in rule(facts)]
+    if facts.order and all(each.severity == FINE for each in found):
         declined = facts.order.status is OrderStatus.PAYMENT_DECLINED
         more = "another card can be tried" if declined else "nothing is left to do"
         found.insert(0, Finding(FINE, f"the order is {facts.order.status}: {more}"))
-    return sorted(found, key=lambda each: [*Severity].index(each.severity))
+    return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
 
 
-def _missing(facts: Facts) -> Iterator[Finding]:
+def _unknown(facts: Facts) -> Iterator[Finding]:
+    """What is lost, or cannot be read."""
     if facts.order_error is not None:
         says = f"the order's item breaks its schema: {facts.order_error}"
         yield Finding(BROKEN, says, "correct the item: republish publishes it once it is valid")
     elif facts.order is None and (facts.payment or facts.intents):
         # Any message makes a row, such as a sample event.
-        then = f"if it was placed in this stack, restore the Orders table: {_RESTORE}"
-        yield Finding(BROKEN, "there is a payment, and no order", then)
+        yield Finding(BROKEN, "there is a payment, and no order", _RESTORE)
     elif facts.order is None:
         yield Finding(BROKEN, "neither the tables nor the log know this order", NO_SUCH_ORDER)
     if failure := facts.failure:
         says = f"Stripe does not show it: {failure.message or failure.kind}"
         then = "store the right key in the stack's Stripe secret" if failure.alarm else "whatever waits is tried again"
         yield Finding(BROKEN if failure.alarm else WAITS, says, then)
-
-
-def _log(facts: Facts) -> Iterator[Finding]:
     if facts.lines and facts.lines[-1][1] == NOT_READ:
         says = "the rest of the log was not read: it may name another PaymentIntent of the order"
         yield Finding(WAITS, says, "look for the order's id at Stripe (Dashboard, Payments)")
@@ -86,67 +72,52 @@ def _log(facts: Facts) -> Iterator[Finding]:
 
 
 def _row(facts: Facts) -> Iterator[Finding]:
-    row, order, own = facts.payment, facts.order, facts.own
+    row, order, shown, release = facts.payment, facts.order, facts.own, f"{facts.ops} release {facts.order_id}"
     if order and order.status in WAITING and (row is None or row.attempt < order.attempt):
         yield _republished(facts, f"no worker has taken attempt {order.attempt} yet")
-    differences = list(filter(None, (_difference(facts, each) for each in facts.intents)))
+    differences = [found for each in facts.intents if (found := _difference(facts, each.intent, release))]
     yield from differences
     if row and is_held(row, facts.now):
         why = row.held_because or "it is too old to create its PaymentIntent: Stripe may have forgotten its key"
-        yield Finding(BROKEN, f"held: {why}", f"{facts.ops} release {facts.order_id} --yes")
-    elif row and row.payment_intent_id and facts.has_answered and own is None:
+        yield Finding(BROKEN, f"held: {why}", f"{release} --yes")
+    elif row and row.payment_intent_id and facts.has_answered and shown is None:
         says = f"this Stripe account does not have the row's {row.payment_intent_id}"
-        forget = f"{facts.ops} release {facts.order_id} --forget --yes"
-        yield Finding(BROKEN, says, f"store the right key; if a wrong one made it: {forget}")
-    elif row and own and row.state is PaymentState.SUCCEEDED and not row.request.matches(own.intent, facts.shop):
+        yield Finding(BROKEN, says, f"store the right key; if a wrong one made it: {release} --forget --yes")
+    elif row and shown and row.state is PaymentState.SUCCEEDED and not row.request.matches(shown.intent, facts.shop):
         says = f"{row.payment_intent_id}: shop, order, customer, amount or currency are not the row's"
-        yield Finding(BROKEN, says, "find out who changed it, here or at Stripe: docs/runbook.md#moneydiffers")
+        yield Finding(BROKEN, says, _MONEY)
     elif differences:
         return
     elif order and order.status is OrderStatus.PAID and (row is None or row.state is not PaymentState.SUCCEEDED):
-        says = f"the order is PAID, and its payment is {row.state if row else 'lost'}"
-        yield Finding(BROKEN, says, f"look at what happened; if a table lost rows: {_RESTORE}")
-    elif row and row.state is PaymentState.PENDING:
-        yield _unfinished(facts, row)
+        yield Finding(BROKEN, f"the order is PAID, and its payment is {row.state if row else 'lost'}", _RESTORE)
     elif row and row.state is PaymentState.REQUIRES_ACTION:
         until = time_of((row.finalized_at or row.claimed_at) + facts.requires_action_seconds)
         yield Finding(WAITS, "the customer has to authenticate (3-D Secure)", f"reconcile cancels it from {until} on")
+    elif row and row.state is PaymentState.PENDING:
+        said = f" (Stripe said: {facts.stripe_message})" if facts.stripe_message else ""
+        decision = decide(row, shown.intent, is_answered=False) if shown else None
+        if facts.now < row.lease_expires_at:
+            then = f"it finishes, or the next delivery does, by {time_of(row.lease_expires_at)}"
+            yield Finding(WAITS, f"a worker has the row{said}", then)
+        elif isinstance(decision, Deferred) and decision.alarm:
+            yield Finding(BROKEN, f"{row.payment_intent_id}: {decision.why}", "decide at Stripe (Dashboard)")
+        else:
+            does = "continues" if row.payment_intent_id else "creates its PaymentIntent"
+            yield _republished(facts, f"the next delivery {does}{said}")
 
 
-def _difference(facts: Facts, shown: IntentFacts) -> Finding | None:
-    row, intent, seconds = facts.payment, shown.intent, facts.requires_action_seconds
+def _difference(facts: Facts, intent: StripeIntent, release: str) -> Finding | None:
+    row, seconds = facts.payment, facts.requires_action_seconds
     found = find_difference(row, intent, shop=facts.shop, now=facts.now, requires_action_seconds=seconds)
     if found is None:
         return None
     says = f"{intent.payment_intent_id} is {intent.status}: {found.says}"
     if row is None and found.changes:
-        then = f"if it was lost within 40 minutes after the charge, reconcile writes it; else {_RESTORE}"
-        return Finding(BROKEN, says, then)
+        return Finding(BROKEN, says, f"reconcile writes it within 40 minutes after the charge; {_RESTORE}")
     if found.changes or found.expires:
         return Finding(WAITS, says, "the webhook writes it, or reconcile within 40 minutes")
-    if row and row.payment_intent_id is None and row.state in UNPAID:
-        return Finding(BROKEN, says, f"{facts.ops} release {facts.order_id} --yes")
-    return Finding(BROKEN, says, f"find out who charged it; {_return_money(intent)}")
-
-
-def _return_money(charge: StripeIntent) -> str:
-    """What a person does about money that is too much. By a dispute the customer has it, or it is decided there."""
-    if charge.dispute and not charge.dispute.took_nothing:
-        return "refund nothing: its dispute takes the money"
-    return "refund what is too much at Stripe (Dashboard, Payments)"
-
-
-def _unfinished(facts: Facts, row: Payment) -> Finding:
-    """What the next delivery does."""
-    said = f" (Stripe said: {facts.stripe_message})" if facts.stripe_message else ""
-    if facts.now < row.lease_expires_at:
-        then = f"it finishes, or the next delivery does, by {time_of(row.lease_expires_at)}"
-        return Finding(WAITS, f"a worker has the row{said}", then)
-    decision = decide(row, facts.own.intent, is_answered=False) if facts.own else None
-    if isinstance(decision, Deferred) and decision.alarm:
-        return Finding(BROKEN, f"{row.payment_intent_id}: {decision.why}", "decide at Stripe (Dashboard)")
-    does = "continues" if row.payment_intent_id else "creates its PaymentIntent"
-    return _republished(facts, f"the next delivery {does}{said}")
+    is_released = row is not None and row.payment_intent_id is None and row.state in UNPAID
+    return Finding(BROKEN, says, f"{release} --yes" if is_released else _MONEY)
 
 
 def _republished(facts: Facts, says: str) -> Finding:
@@ -169,38 +140,33 @@ def _late(says: str, then: str, age: float) -> Finding:
 def _disputes(facts: Facts) -> Iterator[Finding]:
     """Who responds to a dispute, and until when. While it takes the money, nobody pays a second time."""
     for each in facts.intents:
-        dispute, evidence = each.intent.dispute, ""
+        dispute = each.intent.dispute
         if dispute is None or (dispute.took_nothing and not dispute.needs_response):
             continue
         says = f"the charge is disputed: {dispute.dispute_id} is {dispute.status}"
-        if each.refunded_minor:
-            says += f", and {as_money(each.refunded_minor, each.intent.currency)} of it is refunded"
-            evidence = ", with the refund as evidence"
-        if not dispute.needs_response:
+        if dispute.needs_response:
+            details = [shown.evidence_details for shown in each.disputes if shown.id == dispute.dispute_id]
+            due_by = next((time_of(shown.due_by) for shown in details if shown.due_by), "the date shown there")
+            then = f"respond at Stripe (Dashboard, Disputes) by {due_by}, with any refund as evidence"
+            yield Finding(BROKEN, says, f"{then}; pay nothing back meanwhile")
+        else:
             yield Finding(FINE, f"{says}: the customer has the money by it, or it is decided there: pay nothing")
-            continue
-        details = [shown.evidence_details for shown in each.disputes if shown.id == dispute.dispute_id]
-        due_by = next((time_of(shown.due_by) for shown in details if shown.due_by), "the date shown there")
-        then = f"respond at Stripe (Dashboard, Disputes){evidence}, by {due_by}; pay nothing back meanwhile"
-        yield Finding(BROKEN, says, then)
 
 
 def _order(facts: Facts) -> Iterator[Finding]:
     """The order should have the outcome that the row has: as update_order moves it."""
-    order, row, own = facts.order, facts.payment, facts.own
+    order, row, shown = facts.order, facts.payment, facts.own
     if order is None or row is None:
         return
-    event_type = PAYMENT_EVENT_TYPES.get(row.state)
     is_canceled = order.status is OrderStatus.CANCELED or row.state is PaymentState.CANCELED
     if order.money != row.request.money and not is_canceled:
         money = as_money(row.request.amount_minor, row.request.currency)
         says = f"the order was lost or put back, and priced again: its payment is {money}, {row.state}"
-        paid = _return_money(own.intent) if own else "explain it again once Stripe shows its payment"
-        yield Finding(BROKEN, says, "let its customer cancel it" if row.state in UNPAID else paid)
+        yield Finding(BROKEN, says, _MONEY)
     elif order.status is OrderStatus.CANCELED and row.state is PaymentState.SUCCEEDED:
-        if own and not own.is_returned:
-            yield Finding(BROKEN, "the order is CANCELED, and was charged", _return_money(own.intent))
-    elif event_type and applies(MOVES[event_type], order, row.attempt):
+        if shown and not is_all_returned(shown.refunded):
+            yield Finding(BROKEN, "the order is CANCELED, and was charged", _MONEY)
+    elif (event_type := PAYMENT_EVENT_TYPES.get(row.state)) and applies(MOVES[event_type], order, row.attempt):
         yield _republished(facts, f"the row is {row.state}, and the order does not have it yet")
 
 
@@ -212,34 +178,32 @@ def _refunds(facts: Facts) -> Iterator[Finding]:
     for refund in facts.refunds:
         yield from _refund(facts, refund, [each for each in listed if each.refund_id == refund.refund_id])
     lost = {each.refund_id or "" for each in listed} - {"", *(each.refund_id for each in facts.refunds)}
-    restore = f"if a table was put back: {_RESTORE}"
-    yield from (Finding(BROKEN, f"Stripe has made {each}, and OrderRefunds has not", restore) for each in sorted(lost))
+    yield from (Finding(BROKEN, f"Stripe has made {each}, and OrderRefunds has not", _RESTORE) for each in sorted(lost))
 
 
 def _refund(facts: Facts, refund: StoredRefund, listed: Sequence[StripeRefund]) -> Iterator[Finding]:
     """Of those that Stripe lists under our id: none, another amount, two, or one that was told FAILED is wrong."""
     name = f"{refund.refund_id} of {as_money(refund.amount_minor, refund.currency)}"
-    made, is_pending = own_refund(refund.refund_id, listed), refund.status is RefundState.PENDING
-    kept, money = [each for each in listed if not each.has_failed], (refund.amount_minor, refund.currency)
+    made, money = own(refund.refund_id, listed), (refund.amount_minor, refund.currency)
+    kept = [each for each in listed if not each.has_failed]
     is_lost = made is None and (refund.status is RefundState.SUCCEEDED or refund.stripe_refund_id is not None)
     is_other = any((each.amount_minor, each.currency) != money for each in listed) or len(kept) > 1
     never = "it follows by itself: never pay it in another way, or it is paid twice"
     # No table says why the last delivery did not finish it.
     whys = [why for _, line in facts.lines if line.get("refund_id") == refund.refund_id if (why := line.get("why"))]
-    is_too_low = made.pending_reason == "insufficient_funds" if made else whys[-1:] == [ResponseKind.BALANCE_TOO_LOW]
     if facts.own and (is_lost or is_other or (kept and refund.status is RefundState.FAILED)):
         shown = [f"{each.stripe_refund_id} of {as_money(each.amount_minor, each.currency)}" for each in listed]
         says = f"{name} is {refund.status}, and Stripe has {', '.join(shown) or 'no such refund'}"
-        yield Finding(BROKEN, says, f"pay nothing meanwhile; if a table was put back: {_RESTORE}")
+        yield Finding(BROKEN, says, f"pay nothing meanwhile; {_RESTORE}")
     elif refund.status is RefundState.FAILED or (made and made.has_failed):
         yield _failed(facts, refund, name, made)
-    elif is_too_low:
+    elif made.pending_reason == "insufficient_funds" if made else whys[-1:] == [ResponseKind.BALANCE_TOO_LOW]:
         says = f"Stripe {'holds' if made else 'refuses'} {name} for now: {ResponseKind.BALANCE_TOO_LOW}"
         yield Finding(BROKEN, says, f"top it up (Dashboard, Balances): {never}")
-    elif is_pending:
+    elif refund.status is RefundState.PENDING:
         waits = "it waits for the payment service" + (f" ({whys[-1]})" if whys else "")
         what = f"Stripe shows it as {made.status}" if made else waits
-        yield _late(f"{name}: {what}", never, facts.now - _epoch(refund.requested_at))
+        yield _late(f"{name}: {what}", never, facts.now - seconds_of(refund.requested_at))
 
 
 _FAILED_BY_DISPUTE = "charge_for_pending_refund_disputed"
@@ -248,28 +212,21 @@ _REFUSED_BY_DISPUTE = ("charge_disputed", "refund_disputed_payment")
 
 def _failed(facts: Facts, refund: StoredRefund, name: str, made: StripeRefund | None) -> Finding:
     """It is not paid again if the customer has the money, may have it, or a dispute decides."""
-    code, own, asked_at = (made and made.failure_code) or refund.failure_code, facts.own, _epoch(refund.requested_at)
+    code, shown = (made and made.failure_code) or refund.failure_code, facts.own
     says = f"{name} {'failed at' if made or refund.stripe_refund_id else 'was refused by'} Stripe: {code}"
-    if own is None:
+    if shown is None:
         return Finding(WAITS, says, "pay nothing before Stripe shows its payment: then explain it again")
-    dispute = own.intent.dispute
+    dispute = shown.intent.dispute
     decides = not dispute.took_nothing if dispute else code in _REFUSED_BY_DISPUTE
     ours = {each.refund_id: each for each in facts.refunds if each.status is not RefundState.FAILED}
     later = [refund_id for refund_id, each in ours.items() if each.requested_at > refund.requested_at]
-    since = [read_refund(each) for each in own.kept_refunds if each.created >= asked_at]
-    later += [str(each.stripe_refund_id) for each in since if each.refund_id not in ours]
+    since = [read_refund(each) for each in shown.refunds if each.created >= seconds_of(refund.requested_at)]
+    later += [str(each.stripe_refund_id) for each in since if not each.has_failed and each.refund_id not in ours]
     if decides or code == _FAILED_BY_DISPUTE:
         status = dispute.status if dispute else "not known"
-        says += f"; the customer has the money by a dispute, or it is decided there (it is {status}): pay nothing"
-    elif own.is_returned:
-        says += "; the charge is refunded in full: pay nothing"
-    elif later:
-        says += f"; {', '.join(later)} followed: pay nothing, unless it is for something else"
-    else:
-        return Finding(BROKEN, says, "before you pay anything, read docs/runbook.md#refundfailed")
-    return Finding(FINE, says)
-
-
-def _epoch(text: str) -> int:
-    """Whole seconds, as Stripe's."""
-    return int(datetime.fromisoformat(text).timestamp())
+        return Finding(FINE, f"{says}; a dispute decides, or has given the money back ({status}): pay nothing")
+    if is_all_returned(shown.refunded):
+        return Finding(FINE, f"{says}; the charge is refunded in full: pay nothing")
+    if later:
+        return Finding(FINE, f"{says}; {', '.join(later)} followed: pay nothing, unless it is for something else")
+    return Finding(BROKEN, says, "before you pay anything, read docs/runbook.md#refundfailed")

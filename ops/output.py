@@ -1,4 +1,4 @@
-"""Prints a report: tables for a person, or one JSON document for a script.
+"""What a command tells: a report, as tables for a person or JSON for a script; or a problem, in one line.
 
 Everything passes `redacted`: API keys, signing secrets and client secrets are never printed, whatever a row or an error
 message of Stripe's holds.
@@ -11,19 +11,45 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any
 
+import stripe
+from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ops.errors import ExitStatus
+from onecharge.payments.stripe_errors import classify
 
+NO_SUCH_ORDER = "this stack has no such order: check the id, --stack, AWS_PROFILE and AWS_REGION"
+OK, FOUND, USAGE = range(3)
+"""The exit status, by which a script learns what a command has found; command_line.py says when."""
 DRY_RUN = "dry run: nothing was changed; --yes does it"
 _SECRETS = re.compile(
     # Stripe API reference, "Authentication"; "PaymentIntent", `client_secret`; documentation, "Webhook signatures".
-    r"\b(?:sk|rk|pk)_(?:test|live)_\w+|\bwhsec_[\w+/=]+|\b\w+_secret_\w+|\bek_(?:test|live)_\w+"
+    r"(?:sk|rk|pk|ek)_(?:test|live)_\w+|whsec_[\w+/=]+|(?:pi|seti)_[0-9A-Za-z]+_secret_\w+"
 )
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-"""A poison message may hold control characters that move a terminal's cursor: they are shown as escapes."""
+"""A poison message may hold control characters that move a terminal's cursor: they are shown as JSON's escapes."""
+
+
+class Problem(Exception):
+    """Ends the command with this line: wrong arguments, no such stack, a missing permission."""
+
+    def __init__(self, line: str, status: int = USAGE) -> None:
+        super().__init__(" ".join(line.split()))
+        self.status = status
+
+
+def problem_of(error: Exception) -> Problem | None:
+    """The error as one line that says what to do; None if it is a defect of ours."""
+    match error:
+        case Problem():
+            return error
+        case BotoCoreError() | ClientError():
+            # It names the endpoint that does not answer, what does not exist, or the action that is not allowed.
+            return Problem(f"{error} (check --stack, AWS_PROFILE and AWS_REGION)")
+        case stripe.StripeError():
+            return Problem(f"Stripe: {classify(error).kind}: {error} (check STRIPE_SECRET_KEY and StripeApiBase)")
+    return None
 
 
 @dataclass(frozen=True)
@@ -39,14 +65,14 @@ class Report:
     """What a person reads instead of the document."""
 
     @property
-    def status(self) -> ExitStatus:
-        return ExitStatus.FOUND if self.is_wrong or self.is_dry_run else ExitStatus.OK
+    def status(self) -> int:
+        return FOUND if self.is_wrong or self.is_dry_run else OK
 
 
 def show(report: Report, *, as_json: bool, out: IO[str]) -> None:
     """Write it to a terminal or a file. In a file or a pipe no line is folded: a script or an editor reads it."""
     if as_json:
-        out.write(json.dumps(redacted_values(report.document), indent=2, default=str, ensure_ascii=False) + "\n")
+        out.write(as_redacted_json(report.document) + "\n")
         return
     console = Console(file=out, width=None if out.isatty() else 10_000, no_color=True, highlight=False)
     shown = [report.text] if report.text else [_shown(*each) for each in report.document.items()]
@@ -69,21 +95,22 @@ def _shown(name: str, value: Any) -> Table | str:
 
 def redacted(text: str) -> str:
     """The text without secrets."""
-    return _SECRETS.sub("[redacted]", _CONTROL.sub(lambda sign: repr(sign.group())[1:-1], text))
+    return _SECRETS.sub("[redacted]", _CONTROL.sub(lambda sign: f"\\u{ord(sign.group()):04x}", text))
 
 
-def redacted_values(value: Any) -> Any:
-    """The same for a document, its names too."""
-    if isinstance(value, Mapping):
-        return {redacted(str(name)): redacted_values(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [redacted_values(each) for each in value]
-    return redacted(value) if isinstance(value, str) else value
+def as_redacted_json(value: Any) -> str:
+    """A document without secrets: it stays JSON, whatever is taken out."""
+    return redacted(json.dumps(value, indent=2, default=str, ensure_ascii=False))
 
 
 def time_of(seconds: float) -> str:
     """`2026-11-21 21:30:52Z`: UTC, to the second."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def seconds_of(text: str) -> int:
+    """Epoch seconds, whole as Stripe's, of a time as it is stored."""
+    return int(datetime.fromisoformat(text).timestamp())
 
 
 def duration_of(seconds: float) -> str:

@@ -1,9 +1,8 @@
 """What waits for an outcome, the oldest first: orders and refunds, since when, why, what moves them next.
 
 It reads the indexes waiting and unfinished, then the items of the oldest 100; the reason is explain's, without a
-request to Stripe: `explain ORDER` says more. Exit status: 0 if all moves by itself, 1 if something is broken.
-
-With --alarms it lists the orders that alarms were about instead, from the log of the last day, the newest first.
+request to Stripe: `explain ORDER` says more. With --alarms it reads the log instead, the newest first. Exit status: 0
+if all moves by itself, 1 if something is broken.
 """
 
 import time
@@ -27,7 +26,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """Each waiting order with its first finding: what is held names the command that releases it."""
     now = int(time.time())
     if arguments.alarms:
         return _alarmed(stack, now - _ALARMS_SECONDS)
@@ -44,14 +42,12 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         first = find(gather(stack, order_id, asks_stripe=False, lines=of_it))[0]
         about = {"order_id": order_id, "what": what, "waits_for": duration_of(now - since)}
         listed.append(about | first._asdict())
-    is_broken = any(each["severity"] is BROKEN for each in listed)
-    return Report({"total": len(found), "pending": listed}, is_wrong=is_broken)
+    return Report({"total": len(found), "pending": listed}, any(each["severity"] == BROKEN for each in listed))
 
 
 def _waiting(stack: Stack, until: float) -> Iterator[tuple[float, str, str]]:
-    """What the index `waiting` has."""
     for table, since in (("OrdersTable", "waiting_since"), ("OrderRefundsTable", "requested_at")):
-        index = WaitingIndex(stack.dynamodb, stack.resource(table), since)
+        index = WaitingIndex(stack.dynamodb, stack.value(table), since)
         for entry in index.entries(until=until):
             what = f"refund {entry['refund_id']}" if "refund_id" in entry else f"order {entry['status']}"
             yield index.since_of(entry), entry["order_id"], what
@@ -60,11 +56,10 @@ def _waiting(stack: Stack, until: float) -> Iterator[tuple[float, str, str]]:
 def _alarmed(stack: Stack, since: float) -> Report:
     """Each order and cause once, with its newest line."""
     found = dict[tuple[str, str], dict[str, Any]]()
-    # The metric's own lines have no message.
+    # The metric's own lines have no message; the emulator returns every line.
     lines = [each for page in stack.log("{ $.cause = * && $.message = * }", since) for each in page]
+    lines = [(at, line) for at, line in lines if line.get("cause") and line.get("message")]
     for at, line in sorted(lines, key=lambda each: each[0]):
-        if not (line.get("cause") and line.get("message")):  # The emulator returns every line.
-            continue
         about = str(line.get("order_id") or line.get("payment_intent_id") or "")
         times = found.pop((line["cause"], about), {}).get("times", 0) + 1
         why = next((f": {line[name]}" for name in ("why", "error") if line.get(name)), "")

@@ -14,12 +14,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """Raises Problem."""
     order_id = stack.order_id_of(arguments.order)
     # Of OrderRefunds only inserts are published: republish sends refund requests again, and their worker the outcomes.
     found = stack.tables_with(order_id)
     for name in found if arguments.yes else ():
-        touch(stack.dynamodb, stack.resource(name), order_id)
+        touch(stack.dynamodb, stack.value(name), order_id)
     return Report({"order_id": order_id, "published_from": found}, is_dry_run=not arguments.yes)
 
 

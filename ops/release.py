@@ -9,7 +9,6 @@ import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from heapq import nlargest
@@ -26,9 +25,8 @@ from onecharge.payments.stripe_responses import ResponseKind, StripeIntent
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.dynamodb import ALL_SHARDS
 from onecharge.runtime.paging import paged
-from ops.connection import ORDER, Stack
-from ops.errors import Problem
-from ops.output import Report, time_of
+from ops.connection import OPS, ORDER, Stack
+from ops.output import Problem, Report, seconds_of, time_of
 from ops.publish import touch
 
 ALL_SECONDS = 7 * 24 * 3600
@@ -45,17 +43,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     which.add_argument("order", nargs="?", **ORDER)
     which.add_argument("--all", action="store_true", help="every order that is held, up to a week old")
     how = parser.add_mutually_exclusive_group()
-    of = "several PaymentIntents succeeded: this one pays the order, refund the others at Stripe"
-    how.add_argument("--of", metavar="PI", help=of)
-    nothing = "you have looked: Stripe has nothing else of it, although its key was used with other parameters, or "
-    nothing += "nothing shows that the account is the shop's"
-    how.add_argument("--nothing", action="store_true", help=nothing)
-    forget = "let the row forget its PaymentIntent: a wrong key made it in another account"
-    how.add_argument("--forget", action="store_true", help=forget)
+    how.add_argument("--of", metavar="PI", help="of several that succeeded, the one that pays it: refund the others")
+    how.add_argument("--nothing", action="store_true", help="you have looked: Stripe has nothing else of the order")
+    how.add_argument("--forget", action="store_true", help="let the row forget a PaymentIntent of another account")
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """Raises Problem."""
     if arguments.all and (arguments.of or arguments.forget or arguments.nothing):
         raise Problem("--of, --nothing and --forget are for one order")
     release = Release.of(stack, is_dry_run=not arguments.yes, has_looked=arguments.nothing)
@@ -200,12 +193,13 @@ class Release:
     is_dry_run: bool
     has_looked: bool = False
     """A person has looked: the account is the shop's, and has nothing else of the order."""
-    ops: str = ".venv/bin/python -m ops"
+    ops: str = OPS
     """How the commands begin, as they are typed."""
 
     @classmethod
     def of(cls, stack: Stack, *, is_dry_run: bool, has_looked: bool = False) -> Self:
-        return cls(stack.payments, stack.orders, stack.payment_intents, is_dry_run, has_looked, stack.command)
+        orders = OrderStore(stack.dynamodb, stack.value("OrdersTable"))
+        return cls(stack.payments, orders, stack.payment_intents, is_dry_run, has_looked, stack.command)
 
     def held(self, now: int) -> list[Payment]:
         """Every row that is held."""
@@ -252,7 +246,7 @@ class Release:
         """
         order, by_row = self.orders.find(row.request.order_id), row.request.placed_at
         by_row -= _OTHER_PARAMETERS_SECONDS if row.held_because == OTHER_PARAMETERS else 0
-        return min(by_row, int(datetime.fromisoformat(order.placed_at).timestamp())) if order else by_row
+        return min(by_row, seconds_of(order.placed_at)) if order else by_row
 
     def _require_our_account(self, *, without: str = "") -> bool:
         """Raises Problem if Stripe lacks the PaymentIntent of the youngest order: the key is another account's.

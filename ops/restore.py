@@ -11,7 +11,7 @@ import re
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -33,13 +33,12 @@ from onecharge.payments.stripe_responses import Deferred, StripeIntent
 from onecharge.payments.sync import sync_row
 from onecharge.payments.sync_rules import find_difference
 from onecharge.payments.tools import Tools
-from onecharge.runtime.checkpoints import CheckpointStore
+from onecharge.runtime.checkpoints import CheckpointStore, ConcurrentRun
 from onecharge.runtime.dynamodb import from_item, to_item
 from onecharge.runtime.parallel import Parallel, Threads, one_after_another
 from onecharge.runtime.topics import Topic
-from ops.connection import Item, Stack
-from ops.errors import ExitStatus, Problem
-from ops.output import Report
+from ops.connection import Stack
+from ops.output import FOUND, Problem, Report
 from ops.release import MARGIN_SECONDS, Blocked, Release, creates_until, decide
 
 TABLES = ("PaymentsTable", "OrdersTable", "OrderRefundsTable")
@@ -59,7 +58,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """Raises Problem."""
     if arguments.action == "copy":
         return _copy_table(stack, arguments.table, arguments.since, is_dry_run=not arguments.yes)
     try:
@@ -68,8 +66,8 @@ def run(stack: Stack, arguments: Namespace) -> Report:
         raise Problem(f"--from {arguments.since} is not a time with a zone, as 2026-11-21T12:00:00Z is") from None
     try:
         return _rows(stack, since, is_dry_run=not arguments.yes)
-    except Deferred as stopped:
-        raise Problem(f"it stopped at {stopped}: run it again", ExitStatus.FOUND) from stopped
+    except (Deferred, ConcurrentRun) as stopped:
+        raise Problem(f"it stopped at {str(stopped) or "reconcile's checkpoint"}: run it again", FOUND) from stopped
 
 
 # ---------------------------------------------------------------- copy
@@ -77,7 +75,7 @@ def run(stack: Stack, arguments: Namespace) -> Report:
 
 def _copy_table(stack: Stack, logical_id: str, source: str, *, is_dry_run: bool) -> Report:
     """Copy what the table lacks, and count what became of the rows. Raises Problem if the tables do not match."""
-    target, describe = stack.resource(logical_id), stack.dynamodb.describe_table
+    target, describe = stack.value(logical_id), stack.dynamodb.describe_table
     ours, theirs = (describe(TableName=name)["Table"]["AttributeDefinitions"] for name in (target, source))
     by_name = partial(sorted, key=lambda each: each["AttributeName"])
     if by_name(ours) != by_name(theirs) or source == target:
@@ -89,7 +87,7 @@ def _copy_table(stack: Stack, logical_id: str, source: str, *, is_dry_run: bool)
     return Report({"table": logical_id, **counts}, is_dry_run=is_dry_run and bool(counts["missing"]))
 
 
-def _copy(stack: Stack, target: str, is_dry_run: bool, item: Item) -> str:
+def _copy(stack: Stack, target: str, is_dry_run: bool, item: Mapping[str, Any]) -> str:
     """Copy the item to the target if that lacks it; returns what was done."""
     if "expires_at" in item and int(item["expires_at"]["N"]) <= time.time():
         return "expired"  # DynamoDB would delete it again.
@@ -128,7 +126,7 @@ def _rows(stack: Stack, since: int, *, is_dry_run: bool) -> Report:
     found = [each for order_id, intents in shown.items() for each in mending.row(order_id, intents)]
     found += [*mending.refunds_since(since - MARGIN_SECONDS), *mending.orders(Threads(_THREADS))]
     # What has changed of older PaymentIntents is in the events alone.
-    checkpoints = CheckpointStore(stack.dynamodb, stack.resource("PaymentsStateTable"), ReconcileCheckpoint)
+    checkpoints = CheckpointStore(stack.dynamodb, stack.value("PaymentsStateTable"), ReconcileCheckpoint)
     checkpoint, events_since = checkpoints.read() or ReconcileCheckpoint(since=since), since - EVENT_LATE_SECONDS
     if events_since < checkpoint.since and not is_dry_run:
         checkpoints.write(replace(checkpoint, since=events_since))
@@ -222,16 +220,15 @@ class Mending:
                 found.append(CHANGED)
         return [Found(order_id, each, each == CHANGED) for each in found]
 
-    def _item(self, table: str, **key: str) -> Item | None:
+    def _item(self, table: str, **key: str) -> Mapping[str, Any] | None:
         """As it is: whoever wrote it, it may break the schema."""
         return self.refunds.client.get_item(TableName=table, Key=to_item(key), ConsistentRead=True).get("Item")
 
 
 def _tools(stack: Stack) -> Tools:
     """The payment service's, without its alarms: the report names what was found."""
-    silent: Any = logging.getLogger("ops.restore")
-    silent.disabled = True
-    topic = Topic(stack.client("sns"), stack.resource("PaymentEventsTopic"), silent, lambda _: None)
+    silent: Any = logging.Logger("ops.restore", logging.CRITICAL + 1)
+    topic = Topic(stack.client("sns"), stack.value("PaymentEventsTopic"), silent, lambda _: None)
 
     def publish(event: Event) -> None:
         for failure in topic.publish([event]):

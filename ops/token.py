@@ -1,9 +1,8 @@
 """Print an access token, by client credentials, for a machine or a test.
 
-The issuer chooses the subject (OAuth 2.0, RFC 6749, section 4.4): the customer is not looked at. If you have an issuer
-of your own, the environment names TOKEN_ENDPOINT, CLIENT_ID and CLIENT_SECRET, and TOKEN_AUDIENCE if it asks for one.
-Without CLIENT_ID, the token is for the client "machines" of the stack's user pool, whose secret you may read
-(cognito-idp:DescribeUserPoolClient).
+Without CLIENT_ID it is for the client "machines" of the stack's user pool, whose secret you may read
+(cognito-idp:DescribeUserPoolClient). docs/guides/deploy.md has the variables for an issuer of your own. The issuer
+chooses the subject (OAuth 2.0, RFC 6749, section 4.4): the customer is not looked at.
 """
 
 import os
@@ -13,8 +12,7 @@ from functools import cache
 import requests
 
 from ops.connection import Stack
-from ops.errors import Problem
-from ops.output import Report
+from ops.output import Problem, Report
 
 STAFF = "onecharge/refund"
 
@@ -25,7 +23,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(stack: Stack, arguments: Namespace) -> Report:
-    """Raises Problem."""
     token = access_token(stack, arguments.scope)
     return Report({"access_token": token}, text=token)
 
@@ -41,10 +38,9 @@ def access_token(stack: Stack, scope: str) -> str:
         secret = described["UserPoolClient"]["ClientSecret"]
         # Without a scope Cognito would give all that the client may have, the staff's too.
         endpoint, scope = endpoint or f"{stack.value('SignInUrl')}/token", scope or "onecharge/orders"
-    data = {"grant_type": "client_credentials", "scope": scope, "audience": given.get("TOKEN_AUDIENCE", "")}
+    data = {"grant_type": "client_credentials", "scope": scope or None, "audience": given.get("TOKEN_AUDIENCE")}
     try:
-        sent = {name: value for name, value in data.items() if value}
-        return str(requests.post(endpoint, auth=(client, secret), data=sent, timeout=30).json()["access_token"])
+        return str(requests.post(endpoint, auth=(client, secret), data=data, timeout=30).json()["access_token"])
     except (requests.RequestException, KeyError) as error:
         # Neither the request nor the answer is shown: both may hold a secret.
         raise Problem(f"no access token from TOKEN_ENDPOINT {endpoint!r}: {type(error).__name__}") from None

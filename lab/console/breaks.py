@@ -30,7 +30,7 @@ from onecharge.payments.payment_intents import confirm_key, create_key
 from onecharge.payments.payments_table import payment_of
 from onecharge.runtime.dynamodb import to_item
 from ops.connection import Stack
-from ops.errors import Problem
+from ops.output import Problem
 from ops.release import Blocked, Release
 from stripe_standin.faults import Fault
 
@@ -114,7 +114,7 @@ class LocalBreaks:
             self._history.append((at, order_id, chosen.label, chosen))
             return chosen.says, order_id
         key = str(uuid4())
-        order_id = order_id_of(self.ops.shop, _CUSTOMER, key)
+        order_id = order_id_of(self.ops.value("ShopId"), _CUSTOMER, key)
         self._history.append((time.time(), order_id, chosen.label, chosen))
         chosen.do(self, order_id)
         sku, currency, _ = sold()
@@ -297,8 +297,8 @@ class LocalBreaks:
             UpdateExpression="SET placed_at = :at",
             ExpressionAttributeValues=to_item({":at": placed_at}),
         )
-        keys = [create_key(payment, self.ops.shop, number) for number in range(len(KEY_AGES_SECONDS))]
-        for key in (*keys, confirm_key(payment, self.ops.shop)):
+        keys = [create_key(payment, self.ops.value("ShopId"), number) for number in range(len(KEY_AGES_SECONDS))]
+        for key in (*keys, confirm_key(payment, self.ops.value("ShopId"))):
             self.stack.stripe.delete_keys(key)
         self.delete_row(order_id)
 

@@ -18,7 +18,7 @@ from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.payments.payment_intents import metadata_of
 from onecharge.runtime.dynamodb import from_item
 from ops.connection import Stack
-from ops.explain import State, events, states
+from ops.explain import events, states
 from ops.facts import gather
 from ops.findings import Finding, find
 
@@ -30,7 +30,7 @@ _LATE_SECONDS = 20.0
 class OrderSeen:
     """One order, as `explain` tells it, with what happened in lanes."""
 
-    states: Sequence[State]
+    states: Sequence[Mapping[str, str]]
     findings: Sequence[Finding]
     timeline: Timeline
     charges: int | None
@@ -59,7 +59,7 @@ class Reader:
     def _lines_by_order(self) -> Mapping[str, Sequence[Line]]:
         with self._lock:
             now, since = time.time(), max(0.0, self._read_until - _LATE_SECONDS)
-            group = self.stack.resource("FunctionsLogGroup")
+            group = self.stack.value("FunctionsLogGroup")
             for event in log_events(self.stack.client("logs"), group, since_ms=int(since * 1000)):
                 id_ = f"{event['timestamp']} {event['logStreamName']} {event['message']}"
                 self._lines.setdefault(id_, line_of(event))
@@ -67,7 +67,7 @@ class Reader:
             return by_order(filter(None, self._lines.values()))
 
     def _items(self) -> dict[str, Mapping[str, Any]]:
-        pages = self.stack.dynamodb.get_paginator("scan").paginate(TableName=self.stack.resource("OrdersTable"))
+        pages = self.stack.dynamodb.get_paginator("scan").paginate(TableName=self.stack.value("OrdersTable"))
         items = (from_item(each) for page in pages for each in page["Items"])
         return {str(each["order_id"]): each for each in items}
 
@@ -82,7 +82,7 @@ class Reader:
         for each in succeeded:
             given = metadata_of(each)
             order_id = given.get("order_id", "")
-            if given.get("shop") == self.stack.shop and re.fullmatch(ORDER_ID_PATTERN, order_id):
+            if given.get("shop") == self.stack.value("ShopId") and re.fullmatch(ORDER_ID_PATTERN, order_id):
                 found.setdefault(order_id, []).append(str(each.payment_intent))
         return found
 
@@ -97,6 +97,6 @@ class Reader:
 
     def _hidden_seconds(self) -> int:
         """The visibility timeout of the payments queue."""
-        queue = self.stack.resource("PaymentsQueue")
+        queue = self.stack.value("PaymentsQueue")
         answer = self.stack.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["VisibilityTimeout"])
         return int(answer["Attributes"]["VisibilityTimeout"])

@@ -58,8 +58,10 @@ _KINDS = {
     "duplicate": Kind.REFUSED,
     "payment held": Kind.FAILED,
     "response replayed": Kind.REPLAYED,
+    "CHARGED": Kind.MONEY,
+    "DISPUTED": Kind.FAILED,
 }
-"""By how a line's message begins."""
+"""By how an event, or a line's message, begins."""
 
 
 @dataclass(frozen=True)
@@ -149,10 +151,10 @@ def _worker_lanes(lines: Sequence[Line]) -> dict[str, str]:
 
 
 def _moment(event: Event, lines: Sequence[Line], workers: Mapping[str, str]) -> Moment:
-    kind, what = Kind(event.tone), _short(event.what)
+    otherwise, what = Kind.FAILED if event.line.get("level") == "ERROR" else Kind.PLAIN, _short(event.what)
+    kind = next((kind for start, kind in _KINDS.items() if event.what.startswith(start)), otherwise)
     if line := _line_of(event):
         lane = workers[line.worker] if line.service == "charge_order" else _LANES.get(line.service, ORDERS)
-        kind = next((kind for start, kind in _KINDS.items() if line.message.startswith(start)), kind)
         if line.verb:
             lane, what = STRIPE, what.removeprefix("stripe request: ").replace(line.fields["endpoint"], line.verb)
             answered = Kind.PLAIN if line.fields.get("status") == "2xx" else Kind.WAITS
@@ -170,14 +172,16 @@ def _time_of(event: Event, lines: Sequence[Line]) -> float:
     """Where an event with whole seconds is shown: Stripe's before the first line that knows of it."""
     if event.where == "stripe":
         told = (line for line in lines if line.at > event.at and line.fields.get("status") != "none")
-        knows = [line.at for line in told if line.service == "stripe_webhook" or line.verb == event.request != ""]
+        knows = [
+            line.at for line in told if line.service == "stripe_webhook" or line.fields.get("endpoint") == event.request
+        ]
         return min([event.at + 0.999, *knows]) - 0.0002
     return event.at
 
 
 def _is_told(event: Event, lines: Sequence[Line]) -> bool:
     """Whether a line tells the same, to the millisecond. A charge or refund at Stripe is always shown."""
-    near = (line.verb for line in lines if abs(line.at - event.at) <= SAME_SECONDS)
+    near = (line.fields.get("endpoint") for line in lines if abs(line.at - event.at) <= SAME_SECONDS)
     return event.request == CREATE and CREATE in near
 
 

@@ -1,6 +1,5 @@
 """The console's routes: the list, an order, and the buttons that break. The pages ask for themselves every second."""
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,8 +25,7 @@ from lab.console.breaks import BREAKS, OURS, LocalBreaks
 from lab.console.reading import Reader
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.money import as_money
-from ops.errors import Problem, problem_of
-from ops.output import duration_of, redacted, redacted_values
+from ops.output import Problem, as_redacted_json, duration_of, problem_of, redacted
 
 _HERE = Path(__file__).resolve().parent
 
@@ -141,7 +139,7 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters |= {
     "text": lambda value: redacted(str(value)),
     "breakable": _breakable,
-    "json": lambda value: json.dumps(redacted_values(value), indent=2, default=str, ensure_ascii=False),
+    "json": as_redacted_json,
     "money": as_money,
     "clock": lambda at: f"{datetime.fromtimestamp(at, UTC):%H:%M:%S}",
     "duration": duration_of,

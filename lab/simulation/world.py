@@ -47,7 +47,7 @@ from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import Consumer, Disposition
 from onecharge.runtime.queues import Delivery
-from ops.errors import Problem
+from ops.output import Problem
 from ops.release import Blocked, Release, Seen
 from stripe_standin import attempts
 from stripe_standin.payment_intents import PaymentIntent

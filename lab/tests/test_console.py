@@ -25,11 +25,11 @@ from lab.console.reading import OrderSeen, Reader
 from lab.console.timeline import Timeline, timeline
 from lab.console.web import create_app
 from onecharge.orders.republication import DAY_SECONDS
-from ops.errors import Problem
+from ops.explain import CONFIRM, CREATE, REFUND, events, states
 from ops.explain import Event as StoryEvent
-from ops.explain import events, states
 from ops.facts import Facts
 from ops.findings import find
+from ops.output import Problem
 from stripe_standin.faults import Fault
 from stripe_standin.server import running_standin
 from tests.support.operated_stack import FREE, OperatedStack
@@ -60,11 +60,11 @@ def request(at: float, endpoint: str, *, status: str = "2xx", service: str = "ch
 
 
 def create(at: float, **about: Any) -> Event:
-    return request(at, "POST /v1/payment_intents", order_id=ORDER_ID, **about)
+    return request(at, CREATE, order_id=ORDER_ID, **about)
 
 
 def confirm(at: float, **about: Any) -> Event:
-    return request(at, "POST /v1/payment_intents/{id}/confirm", order_id=ORDER_ID, **about)
+    return request(at, CONFIRM, order_id=ORDER_ID, **about)
 
 
 PLACED = line(0, "order placed", service="orders_api")
@@ -146,10 +146,10 @@ def test_an_order_is_where_the_log_placed_it_and_held_until_it_is_released() -> 
 
 # ---------------------------------------------------------------- the timeline
 
-CHARGED = StoryEvent(T0 + 1, "stripe", f"CHARGED: 25.00 EUR, {PI}", "confirm", "money")
-REFUNDED = StoryEvent(T0 + 40, "stripe", "re_1 is succeeded", "refund")
+CHARGED = StoryEvent(T0 + 1, "stripe", f"CHARGED: 25.00 EUR, {PI}", CONFIRM)
+REFUNDED = StoryEvent(T0 + 40, "stripe", "re_1 is succeeded", REFUND)
 SYNCED = line(1.9, "the row becomes SUCCEEDED", service="stripe_webhook")
-REFUND = request(40.7, "POST /v1/refunds", service="refund_charge", order_id=ORDER_ID)
+REFUND_ANSWER = request(40.7, REFUND, service="refund_charge", order_id=ORDER_ID)
 TOLD = line(40.9, "refund told", service="refund_charge", worker="r")
 _BEGUN = """order service: order placed
     queue: event published
@@ -158,7 +158,7 @@ _BEGUN = """order service: order placed
     Stripe: create: status 2xx"""
 _SCHEDULES: dict[str, tuple[list[Event | StoryEvent], int, str]] = {
     "a payment whose key has its answer replayed, then a refund, each event once": (
-        [CHARGED, confirm(1.4, replayed="true"), FINALIZED, REFUNDED, REFUND, TOLD],
+        [CHARGED, confirm(1.4, replayed="true"), FINALIZED, REFUNDED, REFUND_ANSWER, TOLD],
         90,
         """Stripe: CHARGED: 25.00 EUR, pi_1111…, money
         Stripe: confirm: status 2xx, replayed true, replayed
@@ -233,7 +233,7 @@ def shown(*given: Event | StoryEvent, now: int = 90) -> Timeline:
 
 def test_what_has_no_line_is_shown_by_what_stripe_has() -> None:
     """What Stripe created without one, as by hand. Many workers share their last lane."""
-    made = StoryEvent(T0 + 1, "stripe", "pi_1 was created", "create")
+    made = StoryEvent(T0 + 1, "stripe", "pi_1 was created", CREATE)
     for lines, told in (([create(1.1)], "create: status 2xx"), ([create(9)], made.what), ([], made.what)):
         assert next(each.what for each in shown(made, *lines).moments) == told
     many = [delivery(3, "duplicate ignored", str(each), worker=f"w{each}", row=ROW) for each in range(9)]
@@ -248,7 +248,7 @@ def operated(aws: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[OperatedSta
     """A stack in this process, whose log is a list."""
     with running_standin() as standin:
         made = OperatedStack(standin.base_url)
-        made.stack.__dict__["_resources"]["FunctionsLogGroup"] = "/aws/lambda/shop"
+        made.stack.__dict__["_values"]["FunctionsLogGroup"] = "/aws/lambda/shop"
         monkeypatch.setattr(
             reading, "log_events", lambda *_, since_ms: [each for each in made.log if each["timestamp"] >= since_ms]
         )

@@ -63,14 +63,10 @@ class OperatedStack:
         self._clients: Any = clients or boto3.client
         self.dynamodb: Any = self._clients("dynamodb") if clients else MemoryDynamoDB()
         self._name, self._fifo, self._offset_seconds = f"shop-{uuid4().hex[:8]}", fifo, 0.0
-        parameters = {"StripeApiBase": stripe_base, "RequiresActionSeconds": "43200"}
-        described = [{"ParameterKey": name, "ParameterValue": value} for name, value in parameters.items()]
-        outputs = [{"OutputKey": "ShopId", "OutputValue": SHOP}]
         self.log: list[dict[str, Any]] = []
         """The functions' log, as events of CloudWatch."""
         self.sns = FakeSns()
         self.answers: dict[str, Any] = {
-            "cloudformation": Answers([{"Stacks": [{"Parameters": described, "Outputs": outputs}]}]),
             "logs": Answers([{"events": self.log}]),
             "sns": self.sns,
             "dynamodb": self.dynamodb,
@@ -78,7 +74,8 @@ class OperatedStack:
         session: Any = self
         self.stack = Stack("shop", session, endpoint_url="http://moto")
         resources = load_template()["Resources"].items()
-        self.stack.__dict__["_resources"] = {name: self._make(name, resource) for name, resource in resources}
+        values = {"StripeApiBase": stripe_base, "RequiresActionSeconds": "43200", "ShopId": SHOP}
+        self.stack.__dict__["_values"] = values | {name: self._make(name, resource) for name, resource in resources}
 
     def client(self, service: str, **_: Any) -> Any:
         """As boto3's session."""
@@ -132,7 +129,7 @@ class OperatedStack:
 
     def put(self, table: str, **item: Any) -> None:
         """Store an item, whatever was there; an attribute that is None is left out."""
-        self.dynamodb.put_item(TableName=self.stack.resource(table), Item=to_item(item))
+        self.dynamodb.put_item(TableName=self.stack.value(table), Item=to_item(item))
 
     def get(self, table: str, **key: str) -> dict[str, Any]:
         """An item, in plain Python values."""
@@ -140,7 +137,7 @@ class OperatedStack:
 
     def delete(self, table: str, **key: str) -> None:
         """The table loses the item."""
-        self.dynamodb.delete_item(TableName=self.stack.resource(table), Key=to_item(key))
+        self.dynamodb.delete_item(TableName=self.stack.value(table), Key=to_item(key))
 
     def place(self, *, at: datetime | None = None, **changes: Any) -> StoredOrder:
         """Store a new order of 25.00 EUR; `changes` overwrite its attributes."""
@@ -219,7 +216,7 @@ class OperatedStack:
 
     def send(self, queue: str, body: str, *, group: str = "g", **attributes: str) -> str:
         """Send a message with these attributes to a queue by its logical id; returns its message id."""
-        url = self.stack.resource(queue)
+        url = self.stack.value(queue)
         place = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid4())} if url.endswith(".fifo") else {}
         given = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
         return str(self.sqs.send_message(QueueUrl=url, MessageBody=body, MessageAttributes=given, **place)["MessageId"])
@@ -227,7 +224,7 @@ class OperatedStack:
     def messages(self, queue: str) -> list[Mapping[str, Any]]:
         """The visible messages of a queue, which stay visible."""
         given: Any = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"], "MaxNumberOfMessages": 10}
-        given |= {"QueueUrl": self.stack.resource(queue), "VisibilityTimeout": 0}
+        given |= {"QueueUrl": self.stack.value(queue), "VisibilityTimeout": 0}
         return list(self.sqs.receive_message(**given).get("Messages", []))
 
     def deliver(self, order_id: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ops import audit, facts
 from ops.audit import day
-from ops.errors import Problem
+from ops.output import Problem
 from tests.support.operated_stack import FINAL, OperatedStack
 
 ORDER_ID, REFUND_ID = "ord_" + "a" * 32, "rfd_" + "b" * 32
@@ -63,9 +63,16 @@ def refund_of_another_currency(shop: OperatedStack, order_id: str) -> None:
     refund_unknown_here(shop, order_id)
 
 
+def another_currency(shop: OperatedStack, order_id: str) -> None:
+    """Than the charge's, in both services."""
+    shop.set_payment(order_id, currency="USD")
+    shop.set_order(order_id, currency="USD")
+
+
 TAMPERED: list[tuple[Callable[[OperatedStack, str], Any], str]] = [
     (lambda shop, id_: shop.set_payment(id_, amount_minor=2499), "are not the row's"),
     (lambda shop, id_: shop.set_payment(id_, currency="USD"), "are not the row's"),
+    (another_currency, "are not the row's"),
     (lambda shop, id_: shop.set_payment(id_, amount_refunded_minor=500), "its refunds or its dispute changed"),
     (lambda shop, id_: shop.set_payment(id_, payment_intent_id="pi_unknown"), "does not have the row's pi_unknown"),
     (lambda shop, id_: shop.set_payment(id_, state="PENDING", **FINAL), "the row becomes SUCCEEDED"),
@@ -140,8 +147,6 @@ def test_the_days_are_named(operated: OperatedStack, capsys: pytest.CaptureFixtu
     assert ["not over" in audited(operated, -1, until)["days"] for until in (-1, 0)] == [False, True]
     with pytest.raises(Problem):
         operated.ops("audit", "2026-11-02", "2026-11-01")
-    for wrong in (["today or so"], ["--from", "yesterday"]):
-        with pytest.raises(SystemExit):
-            operated.ops("audit", *wrong)
-        assert "ops audit [-h]" in (said := capsys.readouterr().err)
-        assert "yesterday|YYYY-MM-DD" in said
+    with pytest.raises(SystemExit):
+        operated.ops("audit", "today or so")
+    assert "yesterday|YYYY-MM-DD" in capsys.readouterr().err

@@ -8,8 +8,7 @@ import responses
 
 from ops import check, token
 from ops.command_line import parser
-from ops.errors import ExitStatus, Problem
-from ops.output import Report
+from ops.output import FOUND, Problem, Report
 from tests.support.operated_stack import OperatedStack
 
 API = "https://shop.example"
@@ -19,7 +18,7 @@ KEYS = {"sk_test_1": True, "rk_test_1": True, "sk_live_1": False, "rk_live_1": F
 @pytest.mark.parametrize(("key", "is_taken"), KEYS.items())
 def test_only_a_key_of_test_mode_is_taken(key: str, is_taken: bool) -> None:
     """It is what the order would be charged with."""
-    stack: Any = Mock(api_url=API, is_local=False, **{"secret.return_value": key})
+    stack: Any = Mock(api_url=API, **{"secret.return_value": key})
     arguments = parser().parse_args(["check"])
     if is_taken:
         assert check.run(stack, arguments).is_dry_run
@@ -28,12 +27,11 @@ def test_only_a_key_of_test_mode_is_taken(key: str, is_taken: bool) -> None:
             check.run(stack, arguments)
 
 
-def test_the_local_stack_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_local_stack_is_not_checked(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its API has no address that Stripe reaches, and its tokens come from elsewhere."""
     monkeypatch.delenv("API_URL", raising=False)
-    stack: Any = Mock(is_local=True)
     with pytest.raises(Problem, match="a deployed stack"):
-        check.run(stack, parser().parse_args(["check"]))
+        operated.ops("check")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +41,7 @@ def test_the_local_stack_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None
         (1249, "not refunded in full"),
         (None, "no such refund"),
         (0, "is PENDING, after"),
-        (-1, "no enabled"),
+        (-1, "no endpoint as it should be"),
     ],
 )
 def test_a_deployment_is_well_if_an_order_is_paid_and_refunded(
@@ -53,16 +51,15 @@ def test_a_deployment_is_well_if_an_order_is_paid_and_refunded(
     refunded: int | None,
     wrong: str,
 ) -> None:
-    """In full, at Stripe too, whose endpoint is there and enabled."""
+    """In full, at Stripe too, whose endpoint is as it should be."""
     http.add_passthru(operated.stack.value("StripeApiBase"))
     http.assert_all_requests_are_fired = False
     monkeypatch.setenv("API_URL", API)
     monkeypatch.setattr(check, "access_token", lambda _, scope: f"token of {scope}")
     monkeypatch.setattr(check, "PATIENCE_SECONDS", 0)
-    wanted: Any = {"url": f"{API}/stripe/events", "enabled_events": ["charge.refunded"]}
-    endpoint = operated.stack.stripe.v1.webhook_endpoints.create(wanted)
+    endpoint = operated.ops("webhook", "create", "--yes")[1]["endpoint"]
     if refunded == -1:
-        operated.stack.stripe.v1.webhook_endpoints.update(endpoint.id, {"disabled": True})
+        operated.stack.stripe.v1.webhook_endpoints.update(endpoint, {"disabled": True})
     order_id = operated.pay(amount_minor=1250).order_id
     if refunded is None:
         operated.put_refund(order_id, refund_id="rfd_" + "a" * 32, status="SUCCEEDED")
@@ -78,7 +75,7 @@ def test_a_deployment_is_well_if_an_order_is_paid_and_refunded(
     if wrong:
         with pytest.raises(Problem, match=wrong) as problem:
             operated.ops("check", "--yes")
-        assert problem.value.status is ExitStatus.FOUND
+        assert problem.value.status == FOUND
     else:
         document = {"stack": "shop", "order_id": order_id, "paid_and_refunded": "12.50 EUR"}
         assert operated.ops("check", "--yes")[:2] == (0, document)

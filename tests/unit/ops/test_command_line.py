@@ -13,8 +13,7 @@ from botocore.exceptions import ClientError, NoCredentialsError
 
 from ops import command_line, connection
 from ops.connection import Stack, connect
-from ops.errors import ExitStatus, Problem
-from ops.output import DRY_RUN, Report, show
+from ops.output import DRY_RUN, USAGE, Problem, Report, show
 from tests.support.operated_stack import API_KEY, Answers, OperatedStack
 
 DEPLOYED = ("--stack", "shop")
@@ -40,15 +39,16 @@ def test_a_deployed_stack_is_found_by_logical_ids(operated: OperatedStack) -> No
     """On whichever page they are; what the stack lacks is named. STRIPE_SECRET_KEY is before the stack's own secret."""
     ids = {"PaymentsQueue": "https://sqs/payments", "PaymentsTable": "shop-PaymentsTable-1"}
     listed = [[{"LogicalResourceId": name, "PhysicalResourceId": physical}] for name, physical in ids.items()]
-    session: Any = SimpleNamespace(client=lambda *_, **__: Answers({"StackResourceSummaries": each} for each in listed))
+    described = [{"Parameters": [{"ParameterKey": "ShopId", "ParameterValue": "shop"}]}]
+    answers = Answers({"StackResourceSummaries": each, "Stacks": described} for each in listed)
+    session: Any = SimpleNamespace(client=lambda *_, **__: answers)
     stack = Stack("shop", session)
-    assert {name: stack.resource(name) for name in ids} == ids
-    for look in (stack.resource, operated.stack.value):
-        with pytest.raises(Problem, match=r"stack shop has no Other"):
-            look("Other")
+    assert {name: stack.value(name) for name in (*ids, "ShopId")} == ids | {"ShopId": "shop"}
+    with pytest.raises(Problem, match=r"stack shop has no Other"):
+        stack.value("Other")
     for given, used in ((None, API_KEY), ("sk_test_environment", "sk_test_environment")):
         operated.stack.__dict__.pop("stripe", None)
-        operated.stack._stripe_key = given
+        operated.stack.stripe_key = given
         assert operated.stack.stripe._requestor.api_key == used
 
 
@@ -64,21 +64,23 @@ def test_a_local_stack_takes_no_key_from_the_shell(monkeypatch: pytest.MonkeyPat
     stack_json.write_text(json.dumps({"aws_endpoint_url": "http://127.0.0.1:1", "stack_name": "onecharge-local"}))
     for name in (None, str(stack_json)):
         found = connect(name)
-        assert (found.name, found.is_local, found._stripe_key) == ("onecharge-local", True, None)
-    assert connect("shop")._stripe_key == "sk_live_real"
+        assert (found.name, found.endpoint_url, found.stripe_key) == ("onecharge-local", "http://127.0.0.1:1", None)
+    assert connect("shop").stripe_key == "sk_live_real"
 
 
 LINES = {
-    "Unable to locate credentials (AWS_PROFILE": NoCredentialsError(),
+    "Unable to locate credentials (check --stack, AWS_PROFILE": NoCredentialsError(),
     "not authorized to perform: dynamodb:GetItem on": ClientError(
         {"Error": {"Code": "AccessDenied", "Message": "not authorized to\nperform: dynamodb:GetItem on"}}, "GetItem"
     ),
-    "Stack with id shop does not exist in this account": ClientError(
+    "Stack with id shop does not exist (check --stack": ClientError(
         {"Error": {"Code": "ValidationError", "Message": "Stack with id shop does not exist"}}, "DescribeStacks"
     ),
-    "Stripe does not answer": stripe.APIConnectionError("sk_test_x"),
-    "Stripe refuses the API key, or": stripe.AuthenticationError("Invalid API Key: sk_test_x", http_status=401),
-    "has no access": stripe.PermissionError("rk_test_*** has no access", http_status=403),
+    "Stripe: no answer": stripe.APIConnectionError("sk_test_x"),
+    "Stripe: 401, 403, wrong mode": stripe.AuthenticationError(
+        "Invalid API Key: sk_test_x", http_status=401, json_body={"error": {"type": "invalid_request_error"}}
+    ),
+    "has no access (check STRIPE_SECRET_KEY": stripe.PermissionError("rk_test_*** has no access", http_status=403),
 }
 
 
@@ -87,7 +89,7 @@ def test_what_a_person_can_fix_is_one_line(tried: Any, capsys: pytest.CaptureFix
     line about it. Ctrl-C is no error."""
     for line, error in LINES.items():
         tried.run.side_effect = error
-        assert command_line.main([*DEPLOYED, "try"]) == ExitStatus.USAGE
+        assert command_line.main([*DEPLOYED, "try"]) == USAGE
         out, err = capsys.readouterr()
         assert (out, line in err, err.count("\n")) == ("", True, 1), err
         assert "sk_test_x" not in err

@@ -2,14 +2,17 @@
 
 import json
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import stripe
 
 from onecharge.payments.stripe_responses import ResponseKind
 from ops import facts
-from ops.errors import NO_SUCH_ORDER, Problem
+from ops.output import NO_SUCH_ORDER, Problem
 from publish_events.mapping import order_event_from_item, payment_outcome_from_item
 from tests.support.operated_stack import API_KEY, FINAL, FREE, OperatedStack
 
@@ -46,7 +49,7 @@ def test_another_reference_says_so(operated: OperatedStack) -> None:
     [finding] = operated.ops("explain", ORDER_ID)[1]["findings"]
     assert [finding["says"], finding["then"]] == ["neither the tables nor the log know this order", NO_SUCH_ORDER]
     foreign = operated.intent(ORDER_ID, metadata={"order_id": "of-another-application"})
-    words = {"pi_none": "Stripe does not show", foreign: "metadata names no order", "ord_nope": "is no id of an order"}
+    words = {"pi_none": "Stripe does not show", foreign: "metadata names no order", "ord_nope": "is no order"}
     for command in ("explain", "publish", "release"):
         for reference, why in (words | ({} if command == "explain" else {ORDER_ID: "has no such order"})).items():
             with pytest.raises(Problem, match=why):
@@ -59,12 +62,10 @@ def test_a_command_can_be_typed_as_it_is_printed(operated: OperatedStack, monkey
         operated.place(order_id=ORDER_ID)
         operated.claim(ORDER_ID, **FREE)
     for command in (".venv/bin/python -m ops", ".venv/bin/python -m ops --stack shop"):
-        [finding] = operated.ops("explain", ORDER_ID)[1]["findings"]
-        status, document, _ = operated.ops("pending")
-        [listed] = document["pending"]
-        assert [finding["then"], listed["then"]] == [f"{command} release {ORDER_ID} --yes"] * 2
-        assert status == 1
-        monkeypatch.setattr(type(operated.stack), "is_local", False)  # As a deployed stack.
+        for status, document, _ in (operated.ops("explain", ORDER_ID), operated.ops("pending")):
+            [told] = document.get("findings") or document["pending"]
+            assert (status, told["then"]) == (1, f"{command} release {ORDER_ID} --yes")
+        monkeypatch.setattr(operated.stack, "endpoint_url", None)  # As a deployed stack.
 
 
 def test_what_was_not_read_is_reported(operated: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,6 +76,15 @@ def test_what_was_not_read_is_reported(operated: OperatedStack, monkeypatch: pyt
     document = operated.ops("explain", ORDER_ID)[1]
     assert "the rest of the log" in document["what_happened"][0]["what"]
     assert "look for the order's id at Stripe" in str(document["findings"])
+
+
+def test_only_what_the_account_does_not_have_is_left_out() -> None:
+    """Another refusal is none of what is known: Stripe does not show it."""
+    client = Mock()
+    for status in (404, 400):
+        client.v1.payment_intents.retrieve.side_effect = stripe.InvalidRequestError("no", "id", http_status=status)
+        with nullcontext() if status == 404 else pytest.raises(stripe.InvalidRequestError):
+            assert facts._intent_facts(client, "pi_1") is None
 
 
 def test_the_log_lines_are_in_the_timeline(operated: OperatedStack) -> None:

@@ -15,7 +15,7 @@ from onecharge.payments.charge_rules import CREATE_SECONDS
 from onecharge.payments.payments_table import KEYS_USED_UP, OTHER_PARAMETERS
 from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
-from ops.errors import Problem
+from ops.output import Problem
 from ops.release import ALL_SECONDS, Blocked, Decision, decide
 from tests.shop.builders import SHOP, intent, payment
 from tests.support.operated_stack import API_KEY, FINAL, FREE, HOUR, OperatedStack
@@ -309,6 +309,7 @@ def test_a_worker_that_has_the_row_is_waited_for(operated: OperatedStack) -> Non
             return getattr(memory, name)
 
     operated.stack.__dict__["dynamodb"] = Claims()
+    del operated.stack.payments
     assert "has changed" in released(operated, order_id)[0]
     assert operated.payment(order_id).released_at is None
 

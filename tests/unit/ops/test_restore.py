@@ -16,7 +16,7 @@ from onecharge.payments.stripe_responses import Failure, Response, ResponseKind
 from onecharge.runtime.checkpoints import CheckpointStore
 from onecharge.runtime.dynamodb import to_item
 from ops import restore
-from ops.errors import Problem
+from ops.output import Problem
 from tests.shop.builders import SHOP
 from tests.support.harness import create_table
 from tests.support.operated_stack import FREE, HOUR, OperatedStack
@@ -65,7 +65,7 @@ def test_a_row_that_the_table_lacks_is_copied(shop: OperatedStack) -> None:
 def test_only_a_table_of_the_same_indexes_is_copied(shop: OperatedStack, table: str) -> None:
     """Orders and Payments have the same key, and the other one's rows would keep the right ones from coming back."""
     other = create_table(shop.dynamodb, "another", next(each for each in restore.TABLES if each != table))
-    for source in (other, shop.stack.resource(table)):
+    for source in (other, shop.stack.value(table)):
         with pytest.raises(Problem, match="has other keys or indexes"):
             shop.ops("restore", "copy", "--table", table, "--from", source, "--yes")
 
@@ -74,7 +74,7 @@ def test_only_a_table_of_the_same_indexes_is_copied(shop: OperatedStack, table: 
 
 
 def checkpoints(shop: OperatedStack) -> CheckpointStore[ReconcileCheckpoint]:
-    return CheckpointStore(shop.dynamodb, shop.stack.resource("PaymentsStateTable"), ReconcileCheckpoint)
+    return CheckpointStore(shop.dynamodb, shop.stack.value("PaymentsStateTable"), ReconcileCheckpoint)
 
 
 def restored(shop: OperatedStack, *words: str, hours_ago: float = 2) -> dict[str, Any]:

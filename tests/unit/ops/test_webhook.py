@@ -7,7 +7,7 @@ import pytest
 
 from onecharge.payments.stripe_client import STRIPE_VERSION
 from onecharge.payments.stripe_events import EVENT_TYPES
-from ops.errors import Problem
+from ops.output import Problem
 from tests.support.operated_stack import OperatedStack
 
 API = "https://shop.example"
@@ -60,7 +60,7 @@ def test_an_endpoint_that_differs_is_replaced(operated: OperatedStack, changes: 
     endpoints = operated.stack.stripe.v1.webhook_endpoints
     theirs = endpoints.create({**WANTED, "url": "https://other.example/hook"}).id  # type: ignore[typeddict-item]
     wrong = endpoints.create(WANTED | changes).id
-    secret = {"SecretId": operated.stack.resource("StripeWebhookSecret")}
+    secret = {"SecretId": operated.stack.value("StripeWebhookSecret")}
     value = "whsec_of_the_other" if is_stored else "later"
     operated.stack.client("secretsmanager").put_secret_value(**secret, SecretString=value)
     assert (create(operated), {*enabled(operated)}) == ((1, None), {theirs, wrong})
@@ -72,7 +72,7 @@ def test_a_secret_that_cannot_be_stored_leaves_no_endpoint(operated: OperatedSta
     """Without its secret each of its events would be refused."""
     _ = operated.stack.stripe
     missing = "arn:aws:secretsmanager:us-east-1:123456789012:secret:none-abcdef"
-    operated.stack.__dict__["_resources"]["StripeWebhookSecret"] = missing
+    operated.stack.__dict__["_values"]["StripeWebhookSecret"] = missing
     with pytest.raises(Exception, match="ResourceNotFound"):
         create(operated, "--yes")
     assert enabled(operated) == []
