@@ -247,6 +247,7 @@ WAITS: dict[str, tuple[Happens, Cause | None]] = {
     "another account": (lambda shop: setattr(shop.stripe, "of_account", 1), Cause.STRIPE_ACCOUNT),
     "other parameters": (twice("create refund", answer(400, type="idempotency_error")), Cause.REQUEST_REFUSED),
     "another refund": (twice("create refund", of_another_refund), Cause.STRIPE_INCONCLUSIVE),
+    "no write": (lambda shop: setattr(shop.io, "failing", "dynamodb UpdateItem"), None),
 }
 """With the alarm of each delivery, if time does not help."""
 
@@ -260,7 +261,7 @@ def test_what_is_not_clear_is_delivered_again(shop: Shop, happens: Happens, caus
     shop.passes(1)
     shop.counted.clear()
     assert (shop.refund(), shop.alarms, shop.told) == (BackOff(), [cause or Cause.OVERDUE], [])
-    shop.stripe.of_account = 0
+    shop.stripe.of_account, shop.io.failing = 0, ""
     assert (finish(shop), shop.refunded) == ((MADE, None, 400), [400])
 
 

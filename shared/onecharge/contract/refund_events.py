@@ -56,9 +56,8 @@ class RefundOutcome(OrderFact):
     failure_code: str | None = Field(default=None, max_length=255)
     """Only with `failed`, and always: Stripe's reason, or `refused`, `failed`, `canceled`."""
     amount_refunded_minor: int = Field(ge=0)
-    """Stripe's total of the payment's refunds, also of those made in the Dashboard; as in PaymentOutcome."""
+    """Stripe's total of the payment's refunds, also of those made in the Dashboard."""
     dispute_status: str | None = Field(default=None, max_length=64)
-    """As in PaymentOutcome."""
     revision: int = Field(ge=0)
     """The revision of the payment's row that total and dispute are from."""
     occurred_at: AwareDatetime

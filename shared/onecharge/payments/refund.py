@@ -22,10 +22,11 @@ from onecharge.payments.refund_rules import OVERDUE_SECONDS, UNCLEAR, Sent, Stri
 from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_responses import Deferred
-from onecharge.payments.sync import TRIES, sync_row
+from onecharge.payments.sync import OUTAGES, TRIES, cause_of, sync_row
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Disposition, Done, PoisonMessage
+from onecharge.runtime.secrets import logged_as
 
 
 def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
@@ -46,11 +47,12 @@ def refund(event: RefundRequestedEvent, tools: Tools) -> Disposition:
         if synced is None or (synced.request, synced.payment_intent_id) != (row.request, row.payment_intent_id):
             raise Deferred("the payment's row was lost meanwhile", alarm=Cause.ROW_LOST)
         tell(synced, found, tools, correlation_id=event.correlationid)
-    except (Deferred, stripe.StripeError) as error:
-        deferred = error if isinstance(error, Deferred) else classify(error).deferred
-        is_overdue = now - wanted.requested_at.timestamp() >= OVERDUE_SECONDS
-        alarm = deferred.alarm or (Cause.OVERDUE if is_overdue else None)
-        tools.log("refund not finished", alarm=alarm, refund_id=wanted.refund_id, **event.log_fields, why=deferred.why)
+    except OUTAGES as error:
+        overdue = Cause.OVERDUE if now - wanted.requested_at.timestamp() >= OVERDUE_SECONDS else None
+        stopped = classify(error).deferred if isinstance(error, stripe.StripeError) else error
+        why = stopped.why if isinstance(stopped, Deferred) else logged_as(stopped)
+        about = {**event.log_fields, "refund_id": wanted.refund_id, "why": why}
+        tools.log("refund not finished", alarm=cause_of(error) or overdue, **about)
         return BackOff()
     return Done()
 

@@ -103,7 +103,7 @@ class ResponseKind(StrEnum):
 
     NO_ANSWER = "no answer: a time-out, a dropped connection, a proxy's page"
     OTHER_OBJECT = "an answer about another object: metadata that no create of ours has sent, or another id"
-    RETRYABLE = "Stripe cannot do it now: 408, 409, 424, 429, 5xx, another 402, a PaymentIntent's own rate limit"
+    RETRYABLE = "Stripe cannot do it now: 408, 409, 424, 429, 5xx, another 402, api_error, a PaymentIntent's limit"
     DECLINED = "402 card_error, or a payment method that is unknown, used up, restricted, or another customer's"
     AMOUNT_REFUSED = "an amount below Stripe's minimum or above its maximum, or a currency that it does not take"
     REFUND_REFUSED = "charge_already_refunded, charge_disputed, or more than is left to refund"
