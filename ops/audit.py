@@ -50,13 +50,12 @@ def run(stack: Stack, arguments: Namespace) -> Report:
     order_ids = sorted({*_orders_in_tables(stack, since, until), *charges})
     compared = Threads(_THREADS)(lambda each: list(_why(stack, each, [*charges.get(each, {}).values()])), order_ids)
     found = [(order_id, why) for order_id, whys in zip(order_ids, compared, strict=True) for why in whys]
+    explain = f"{stack.command} explain"
     note = ", which is not over: what is in progress may be shown as a difference" if until > datetime.now(UTC) else ""
     document = {
         "days": f"{since:%Y-%m-%d} to {until - _DAY:%Y-%m-%d}{note}",
         "orders": len(order_ids),
-        "differences": [
-            {"order_id": each, "why": why, "next": f"{stack.command} explain {each}"} for each, why in found
-        ],
+        "differences": [{"order_id": each, "why": why, "next": f"{explain} {each}"} for each, why in found],
     }
     return Report(document, is_wrong=bool(found))
 

@@ -86,11 +86,7 @@ class Facts:
 def gather(
     stack: Stack, order_id: str, *, asks_stripe: bool = True, intent_ids: Collection[str] = (), lines: Lines | None = ()
 ) -> Facts:
-    """All that is known about the order, and these PaymentIntents of it beside those that its row and its lines name.
-
-    Args:
-        lines: of the log; None: they are read.
-    """
+    """All that is known, with the PaymentIntents that the row, the lines (None: they are read) and the caller name."""
     order, order_error = None, None
     item, row = (stack.item(table, order_id=order_id) for table in ("OrdersTable", "PaymentsTable"))
     try:

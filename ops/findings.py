@@ -18,7 +18,7 @@ from onecharge.orders.transitions import MOVES, WAITING, applies
 from onecharge.payments.charge_rules import decide, is_held
 from onecharge.payments.payment_intents import read_refund
 from onecharge.payments.payments_table import UNPAID
-from onecharge.payments.refund_rules import StripeRefund, own
+from onecharge.payments.refund_rules import REFUSED, Sent, StripeRefund, own
 from onecharge.payments.stripe_responses import Deferred, ResponseKind, StripeIntent
 from onecharge.payments.sync_rules import find_difference, is_all_returned
 from ops.facts import NOT_READ, Facts
@@ -97,8 +97,7 @@ def _row(facts: Facts) -> Iterator[Finding]:
         said = f" (Stripe said: {facts.stripe_message})" if facts.stripe_message else ""
         decision = decide(row, shown.intent, is_answered=False) if shown else None
         if facts.now < row.lease_expires_at:
-            then = f"it finishes, or the next delivery does, by {time_of(row.lease_expires_at)}"
-            yield Finding(WAITS, f"a worker has the row{said}", then)
+            yield Finding(WAITS, f"a worker has the row{said}", "it finishes, or the next delivery within minutes")
         elif isinstance(decision, Deferred) and decision.alarm:
             yield Finding(BROKEN, f"{row.payment_intent_id}: {decision.why}", "decide at Stripe (Dashboard)")
         else:
@@ -115,7 +114,7 @@ def _difference(facts: Facts, intent: StripeIntent, release: str) -> Finding | N
     if row is None and found.changes:
         return Finding(BROKEN, says, f"reconcile writes it within 40 minutes after the charge; {_RESTORE}")
     if found.changes or found.expires:
-        return Finding(WAITS, says, "the webhook writes it, or reconcile within 40 minutes")
+        return Finding(WAITS, says, "the webhook writes it, the next delivery, or reconcile within 40 minutes")
     is_released = row is not None and row.payment_intent_id is None and row.state in UNPAID
     return Finding(BROKEN, says, f"{release} --yes" if is_released else _MONEY)
 
@@ -174,11 +173,14 @@ def _order(facts: Facts) -> Iterator[Finding]:
 
 
 def _refunds(facts: Facts) -> Iterator[Finding]:
-    listed = list(map(read_refund, facts.own.refunds)) if facts.own else []
+    at_stripe = facts.own.refunds if facts.own else ()
+    listed = list(map(read_refund, at_stripe))
     for refund in facts.refunds:
         yield from _refund(facts, refund, [each for each in listed if each.refund_id == refund.refund_id])
     lost = {each.refund_id or "" for each in listed} - {"", *(each.refund_id for each in facts.refunds)}
     yield from (Finding(BROKEN, f"Stripe has made {each}, and OrderRefunds has not", _RESTORE) for each in sorted(lost))
+    by_hand = [each for each in zip(listed, at_stripe, strict=True) if each[0].has_failed and not each[0].refund_id]
+    yield from (_failed(facts, shown.id, made, shown.created) for made, shown in by_hand)
 
 
 def _refund(facts: Facts, refund: StoredRefund, listed: Sequence[StripeRefund]) -> Iterator[Finding]:
@@ -188,6 +190,7 @@ def _refund(facts: Facts, refund: StoredRefund, listed: Sequence[StripeRefund]) 
     kept = [each for each in listed if not each.has_failed]
     is_lost = made is None and (refund.status is RefundState.SUCCEEDED or refund.stripe_refund_id is not None)
     is_other = any((each.amount_minor, each.currency) != money for each in listed) or len(kept) > 1
+    sent = facts.payment.refunds_sent.get(refund.refund_id, Sent()) if facts.payment else Sent()
     never = "it follows by itself: never pay it in another way, or it is paid twice"
     # No table says why the last delivery did not finish it.
     whys = [why for _, line in facts.lines if line.get("refund_id") == refund.refund_id if (why := line.get("why"))]
@@ -196,10 +199,14 @@ def _refund(facts: Facts, refund: StoredRefund, listed: Sequence[StripeRefund]) 
         says = f"{name} is {refund.status}, and Stripe has {', '.join(shown) or 'no such refund'}"
         yield Finding(BROKEN, says, f"pay nothing meanwhile; {_RESTORE}")
     elif refund.status is RefundState.FAILED or (made and made.has_failed):
-        yield _failed(facts, refund, name, made)
+        told = StripeRefund(refund.stripe_refund_id, REFUSED, *money, refund.refund_id, refund.failure_code)
+        yield _failed(facts, refund.refund_id, made or told, seconds_of(refund.requested_at))
     elif made.pending_reason == "insufficient_funds" if made else whys[-1:] == [ResponseKind.BALANCE_TOO_LOW]:
         says = f"Stripe {'holds' if made else 'refuses'} {name} for now: {ResponseKind.BALANCE_TOO_LOW}"
         yield Finding(BROKEN, says, f"top it up (Dashboard, Balances): {never}")
+    elif made is None and sent.code:
+        then = "it becomes FAILED, three days later if a request had no answer: pay nothing meanwhile"
+        yield Finding(WAITS, f"Stripe has refused {name}: {sent.code}", then)
     elif refund.status is RefundState.PENDING:
         waits = "it waits for the payment service" + (f" ({whys[-1]})" if whys else "")
         what = f"Stripe shows it as {made.status}" if made else waits
@@ -210,23 +217,27 @@ _FAILED_BY_DISPUTE = "charge_for_pending_refund_disputed"
 _REFUSED_BY_DISPUTE = ("charge_disputed", "refund_disputed_payment")
 
 
-def _failed(facts: Facts, refund: StoredRefund, name: str, made: StripeRefund | None) -> Finding:
+def _failed(facts: Facts, name: str, made: StripeRefund, since: int) -> Finding:
     """It is not paid again if the customer has the money, may have it, or a dispute decides."""
-    code, shown = (made and made.failure_code) or refund.failure_code, facts.own
-    says = f"{name} {'failed at' if made or refund.stripe_refund_id else 'was refused by'} Stripe: {code}"
+    code, shown, money = made.failure_code, facts.own, as_money(made.amount_minor, made.currency)
+    says = f"{name} of {money} {'failed at' if made.stripe_refund_id else 'was refused by'} Stripe: {code}"
     if shown is None:
         return Finding(WAITS, says, "pay nothing before Stripe shows its payment: then explain it again")
     dispute = shown.intent.dispute
     decides = not dispute.took_nothing if dispute else code in _REFUSED_BY_DISPUTE
-    ours = {each.refund_id: each for each in facts.refunds if each.status is not RefundState.FAILED}
-    later = [refund_id for refund_id, each in ours.items() if each.requested_at > refund.requested_at]
-    since = [read_refund(each) for each in shown.refunds if each.created >= seconds_of(refund.requested_at)]
-    later += [str(each.stripe_refund_id) for each in since if not each.has_failed and each.refund_id not in ours]
+    # One of ours that has failed, too, has a finding of its own: only one of the two is owed.
+    later = {each.refund_id: each.amount_minor for each in facts.refunds if seconds_of(each.requested_at) > since}
+    ours = [each.refund_id for each in facts.refunds]
+    for each in shown.refunds:
+        if each.created >= since and not (other := read_refund(each)).has_failed and other.refund_id not in ours:
+            later[each.id] = each.amount
     if decides or code == _FAILED_BY_DISPUTE:
         status = dispute.status if dispute else "not known"
         return Finding(FINE, f"{says}; a dispute decides, or has given the money back ({status}): pay nothing")
     if is_all_returned(shown.refunded):
         return Finding(FINE, f"{says}; the charge is refunded in full: pay nothing")
     if later:
-        return Finding(FINE, f"{says}; {', '.join(later)} followed: pay nothing, unless it is for something else")
+        says += f"; {as_money(sum(later.values()), made.currency)} followed ({', '.join(later)})"
+        if sum(later.values()) >= made.amount_minor:
+            return Finding(FINE, f"{says}: pay nothing, unless it is for something else")
     return Finding(BROKEN, says, "before you pay anything, read docs/runbook.md#refundfailed")

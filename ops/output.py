@@ -72,7 +72,7 @@ class Report:
 def show(report: Report, *, as_json: bool, out: IO[str]) -> None:
     """Write it to a terminal or a file. In a file or a pipe no line is folded: a script or an editor reads it."""
     if as_json:
-        out.write(as_redacted_json(report.document) + "\n")
+        out.write(redacted(json.dumps(report.document, indent=2, default=str, ensure_ascii=False)) + "\n")
         return
     console = Console(file=out, width=None if out.isatty() else 10_000, no_color=True, highlight=False)
     shown = [report.text] if report.text else [_shown(*each) for each in report.document.items()]
@@ -94,13 +94,8 @@ def _shown(name: str, value: Any) -> Table | str:
 
 
 def redacted(text: str) -> str:
-    """The text without secrets."""
+    """The text without secrets. JSON stays JSON, whatever is taken out."""
     return _SECRETS.sub("[redacted]", _CONTROL.sub(lambda sign: f"\\u{ord(sign.group()):04x}", text))
-
-
-def as_redacted_json(value: Any) -> str:
-    """A document without secrets: it stays JSON, whatever is taken out."""
-    return redacted(json.dumps(value, indent=2, default=str, ensure_ascii=False))
 
 
 def time_of(seconds: float) -> str:

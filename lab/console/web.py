@@ -1,5 +1,6 @@
 """The console's routes: the list, an order, and the buttons that break. The pages ask for themselves every second."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from lab.console.breaks import BREAKS, OURS, LocalBreaks
 from lab.console.reading import Reader
 from onecharge.contract.events import ORDER_ID_PATTERN
 from onecharge.contract.money import as_money
-from ops.output import Problem, as_redacted_json, duration_of, problem_of, redacted
+from ops.output import Problem, duration_of, problem_of, redacted
 
 _HERE = Path(__file__).resolve().parent
 
@@ -139,7 +140,7 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters |= {
     "text": lambda value: redacted(str(value)),
     "breakable": _breakable,
-    "json": as_redacted_json,
+    "json": lambda value: redacted(json.dumps(value, indent=2, default=str, ensure_ascii=False)),
     "money": as_money,
     "clock": lambda at: f"{datetime.fromtimestamp(at, UTC):%H:%M:%S}",
     "duration": duration_of,

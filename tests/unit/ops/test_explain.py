@@ -153,7 +153,8 @@ def test_a_refund_is_explained_with_its_order(operated: OperatedStack) -> None:
     operated.refund(ORDER_ID, 100, order_id=ORDER_ID, refund_id=REFUND_ID)
     operated.standin.fail_refund(operated.refund(ORDER_ID, 1000))
     operated.refund(ORDER_ID, 50)
-    behind, waiting = sentences(operated)
+    failed, behind, waiting = sentences(operated)
+    assert "of 10.00 EUR failed at Stripe" in failed
     assert ("its refunds or its dispute changed" in behind, "Stripe shows it as succeeded" in waiting) == (True, True)
     text = operated.ops("explain", ORDER_ID)[2]
     for what in (f"{REFUND_ID}: re_", "1.00 EUR, is succeeded", "made by hand: re_", "25.00 EUR, refunded 1.50 EUR"):

@@ -15,6 +15,7 @@ from onecharge.orders.refund_schema import StoredRefund
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.disputes import Dispute
 from onecharge.payments.payments_table import Payment
+from onecharge.payments.refund_rules import Sent
 from onecharge.payments.stripe_responses import Failure, ResponseKind
 from ops.explain import events
 from ops.facts import Facts, IntentFacts
@@ -127,6 +128,11 @@ def waiting(*whys: str) -> Facts:
     return paid(DONE, refunds=[refund("PENDING")], lines=[*lines, (NOW, {"refund_id": OTHER_ID, "why": "other"})])
 
 
+def refused_beside_another() -> Facts:
+    sent = {REFUND_ID: Sent(NOW, ("a",), "charge_disputed")}
+    return paid(DONE, of_row={"refunds_sent": sent}, refunds=[refund("PENDING")])
+
+
 RETURNED = refund("FAILED", stripe_refund_id="re_1", failure_code="expired_or_canceled_card")
 
 CASES: list[tuple[Facts, str, str, str]] = [
@@ -229,6 +235,13 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (refunded(RETURNED, made("failed"), **ALL), BROKEN, "failed at Stripe: ", "runbook.md#refundfailed"),
     (refunded(refund("SUCCEEDED"), made("failed", failure_reason="x")), BROKEN, "failed at Stripe: x", "#refundfailed"),
     (refunded(refund("FAILED", failure_code="x")), BROKEN, "refused by Stripe: x", "#refundfailed"),
+    (
+        paid(intent("succeeded", refunds=[made("failed", refund_id="")])),
+        BROKEN,
+        "re_1 of 5.00 EUR failed",
+        "#refundfailed",
+    ),
+    (refused_beside_another(), WAITS, "has refused rfd_", "three days later"),
     (paid(**UNASKED, refunds=[RETURNED]), WAITS, "failed at Stripe: ", "pay nothing before Stripe shows"),
 ]
 
@@ -272,6 +285,7 @@ FOLLOWED: dict[str, tuple[StoredRefund | None, Any]] = {
     "ours, failed": (refund("FAILED", 1, refund_id=OTHER_ID, failure_code="x"), None),
     "ours, requested before": (refund("SUCCEEDED", HOUR, refund_id=OTHER_ID), made("succeeded", refund_id=OTHER_ID)),
     "by hand": (None, made("pending", refund_id="", id="re_9")),
+    "by hand, half of it": (None, made("succeeded", 300, refund_id="", id="re_9")),
     "by hand, before": (None, made("succeeded", refund_id="", created=NOW - HOUR)),
 }
 
@@ -293,7 +307,7 @@ def test_nobody_is_told_to_pay_a_second_time(is_made: bool) -> None:
         known |= {"dispute_id": "dp_1", "dispute_status": status} if status else {}
         refunds = [asked.model_copy(update={"failure_code": code}), *filter(None, [other])]
         [about] = [each for each in find(paid(shown, of_row=known, refunds=refunds)) if each.says.startswith(REFUND_ID)]
-        is_followed = name in ("ours, made", "ours, waiting", "by hand")
+        is_followed = name in ("ours, made", "ours, waiting", "ours, failed", "by hand")
         decides = status in TAKES or code == BY_DISPUTE[2] or (status is None and code in BY_DISPUTE)
         expected = (FINE, False) if decides or total == 1099 or is_followed else (BROKEN, True)
         if (about.severity, bool(about.then)) != expected or (expected[0] == FINE) != ("pay nothing" in about.says):
