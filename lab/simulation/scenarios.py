@@ -82,6 +82,18 @@ _LONGER = {
     "released, rows lost and stale": replace(
         _ATTACK, **_RELEASED, **_ROWS_GO, copies=1, redeliveries=6, placed_ago_seconds=(2 * DAY,)
     ),
+    # Of two PaymentIntents one is kept, and a row is put back that names the other one.
+    "released beside another, rows put back": replace(
+        _ATTACK,
+        **_CLOCKS_DIFFER,
+        crash_probability=0.02,
+        stripe_faults=frozenset({"500 after"}),
+        row_loss_probability=0.05,
+        stale_row_probability=0.05,
+        redeliveries=6,
+        placed_ago_seconds=(22 * HOUR + 1,),
+        waits_seconds=(960, HOUR),
+    ),
     # Released while a worker whose clock is behind may still create.
     "released, clocks differ": replace(
         _ATTACK,

@@ -74,7 +74,7 @@ def claim(s: State, place: int, w: Worker) -> Iterator[Step]:
     elif cancels or row.attempt == w.attempt or row.state != "REQUIRES_ACTION":
         attempt = row.attempt if cancels else w.attempt
         row = row._replace(attempt=attempt, state="PENDING", cancel=row.cancel or cancels, owner=place)
-        is_open = s.time - max(row.released, 0) < FRESH
+        is_open = s.time - max(row.released, 0) < FRESH and not row.held
         w = w._replace(cancels=row.cancel, intent=row.intent, window=row.released + 1 if is_open else None)
         yield f"{place} claims", to(s._replace(row=row), place, w, "create" if row.intent < 0 else "retrieve")
 
@@ -125,8 +125,11 @@ def retrieve(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
     status = s.intents[w.intent].status
     if status == "processing":
         yield "waits for the bank", back(s, place, w)
-    elif status in ("succeeded", "canceled"):
-        yield f"retrieves {status}", to(s, place, w, "finalize", outcome=status.upper())
+    elif status == "duplicate" and "a duplicate ends the order" not in broken:
+        yield "holds it", hold(s, place, w)
+    elif status in ("succeeded", "canceled", "duplicate"):
+        outcome = "CANCELED" if status == "duplicate" else status.upper()
+        yield f"retrieves {status}", to(s, place, w, "finalize", outcome=outcome)
     elif w.cancels and "a request to cancel is overlooked" not in broken:
         yield "has to cancel", to(s, place, w, "cancel")
     elif status == "action" or w.is_answered:
@@ -134,6 +137,13 @@ def retrieve(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
         yield f"retrieves {status}", to(s, place, w, "finalize", outcome=outcome)
     else:
         yield "retrieves open", to(s, place, w, "confirm")
+
+
+def hold(s: State, place: int, w: Worker) -> State:
+    """It was canceled beside another one, and an older row was put back: the other one may be charged."""
+    row = s.row
+    after = s._replace(row=row._replace(intent=-1, owner=-1, held=True)) if row and _is_mine(s, place) else s
+    return back(after, place, w)
 
 
 def cancel(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
@@ -144,6 +154,8 @@ def cancel(s: State, place: int, w: Worker, broken: Rules) -> Iterator[Step]:
         after = s if "canceled without Stripe" in broken else with_intent(s, w.intent, status=status)
     if status == "processing":
         yield "cannot cancel yet", back(s, place, w)
+    elif status == "duplicate":
+        yield "finds a duplicate", to(s, place, w, "retrieve")
     else:
         yield f"cancels: {status}", to(after, place, w, "finalize", outcome=status.upper())
 
@@ -195,6 +207,8 @@ def sync(s: State) -> Iterator[Step]:
             yield "sync writes SUCCEEDED", with_row(s, row, state="SUCCEEDED", intent=index)
         if is_own and waits and intent.status == "canceled":
             yield "sync writes CANCELED", with_row(s, row, state="CANCELED")
+        if is_own and waits and intent.status == "duplicate":
+            yield "sync holds it", s._replace(row=row._replace(state="PENDING", intent=-1, held=True))
         if is_own and row.state == "REQUIRES_ACTION" and intent.status == "open":
             yield "sync writes DECLINED", with_row(s, row, state="DECLINED")
         if is_own and row.state == "REQUIRES_ACTION" and intent.status == "action":
@@ -204,7 +218,9 @@ def sync(s: State) -> Iterator[Step]:
 def is_held(s: State) -> bool:
     """Whether the person's command takes the row: PENDING without an id or a worker, and its window is over."""
     row = s.row
-    if row is None or row.state != "PENDING" or row.intent >= 0 or s.time - max(row.released, 0) < FRESH:
+    if row is None or row.state != "PENDING" or row.intent >= 0:
+        return False
+    if s.time - max(row.released, 0) < FRESH and not row.held:
         return False
     return row.owner < 0 or s.workers[row.owner].at in ("waits", "done")
 
@@ -218,27 +234,30 @@ def release(s: State, broken: Rules) -> Iterator[Step]:
         seen = range(0) if "released without a look" in broken else seen
         of = {status: [each for each in seen if s.intents[each].status == status] for status in STATUSES}
         still_open, succeeded = of["open"] + of["action"], of["succeeded"]
-        canceled = [] if "a cancellation found is passed over" in broken else of["canceled"]
+        canceled = [] if "a cancellation found is passed over" in broken else of["canceled"] + of["duplicate"]
         if of["processing"]:
             continue
         if still_open and (len(still_open) > 1 or succeeded or canceled):
             # One by one; interrupted here, the command looks again, and takes this for a cancellation that it finds.
-            yield "a person cancels what is open", with_intent(s, still_open[0], status="canceled")
+            yield "a person cancels what is open", with_intent(s, still_open[0], status="duplicate")
             if not succeeded and not canceled:
-                after = s._replace(row=s.row._replace(intent=still_open[-1], owner=-1))
+                after = s._replace(row=s.row._replace(intent=still_open[-1], owner=-1, held=False))
                 for each in still_open[:-1]:
-                    after = with_intent(after, each, status="canceled")
+                    after = with_intent(after, each, status="duplicate")
                 yield "a person cancels all but one, and stores that", after
         elif succeeded or canceled:
             state, intent = ("SUCCEEDED", succeeded[0]) if succeeded else ("CANCELED", canceled[0])
             yield f"a person stores {state}", with_row(s, s.row, state=state, intent=intent, owner=-1)
         elif still_open and "what is open is passed over" not in broken:
-            yield "a person stores the open one", s._replace(row=s.row._replace(intent=still_open[0], owner=-1))
+            yield (
+                "a person stores the open one",
+                s._replace(row=s.row._replace(intent=still_open[0], owner=-1, held=False)),
+            )
         else:
-            yield "a person releases it", s._replace(row=s.row._replace(released=s.time, owner=-1))
+            yield "a person releases it", s._replace(row=s.row._replace(released=s.time, owner=-1, held=False))
 
 
-STATUSES = (*OPEN, "processing", "succeeded", "canceled")
+STATUSES = (*OPEN, "processing", "succeeded", "canceled", "duplicate")
 
 
 def is_end(s: State) -> bool:

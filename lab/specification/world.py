@@ -26,10 +26,11 @@ class Row(NamedTuple):
     cancel: bool = False
     released: int = -1
     owner: int = -1
+    held: bool = False  # Until it is released, whatever its window says.
 
 
 class Intent(NamedTuple):
-    status: str = "open"  # open, action, processing, succeeded, canceled
+    status: str = "open"  # open, action, processing, succeeded, canceled, duplicate: canceled by a release
     has_page: bool = False  # The customer's page knows its client secret.
 
 

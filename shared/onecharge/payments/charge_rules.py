@@ -1,10 +1,11 @@
 """The charge protocol's decisions, as pure functions: no clock, no I/O. docs/protocol.md has the rules."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.payments_table import Payment
+from onecharge.payments.payments_table import DUPLICATE, Payment
 from onecharge.payments.stripe_responses import Deferred, StripeIntent
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -42,6 +43,14 @@ def is_held(row: Payment, now: float) -> bool:
     return row.state is PaymentState.PENDING and row.payment_intent_id is None and may_not
 
 
+HELD_AS_DUPLICATE: Mapping[str, str | None] = {"payment_intent_id": None, "held_because": DUPLICATE}
+
+
+def is_duplicate_of_another(intent: StripeIntent) -> bool:
+    """Whether `release` canceled it beside the one that it stored, which may be charged."""
+    return intent.status == "canceled" and intent.cancellation_reason == "duplicate"
+
+
 class Held(Deferred):
     """No PaymentIntent may be created: the row waits for an operator's `release`, and its message is deleted."""
 
@@ -76,6 +85,8 @@ def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
     Args:
         is_answered: whether Stripe has answered this attempt's confirm. If so, a PaymentIntent still open was declined.
     """
+    if is_duplicate_of_another(intent):
+        return Held(DUPLICATE, kept=HELD_AS_DUPLICATE)
     if intent.status == "canceled":
         # It can never be charged, no matter who canceled it or what its amount is.
         return Outcome(PaymentState.CANCELED, intent, reason_of_cancellation(intent))

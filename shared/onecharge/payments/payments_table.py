@@ -28,6 +28,8 @@ UNPAID = (PaymentState.PENDING, PaymentState.DECLINED, PaymentState.REQUIRES_ACT
 OTHER_PARAMETERS = "Stripe knows the key with other parameters"
 """A PaymentIntent may exist that no key returns, such as one created before the order was lost and placed again."""
 KEYS_USED_UP = "every key of the window replays a failure"
+DUPLICATE = "its PaymentIntent was canceled as a duplicate of another one"
+"""By a release, after which an older version of the row was restored: the other one may be charged."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Payment:
     released_at: int | None = None
     cancel_requested_at: int | None = None
     held_because: str | None = None
-    """OTHER_PARAMETERS or KEYS_USED_UP."""
+    """OTHER_PARAMETERS, KEYS_USED_UP or DUPLICATE."""
     lease_owner: str | None = None
     lease_expires_at: int = 0
     revision: int = 0
@@ -137,6 +139,12 @@ def payment_of(item: Mapping[str, Any]) -> Payment:
     return object_of(Payment, {**values, "payment_method": method, "request": values})
 
 
+def pending_since(order_id: str, now: int) -> dict[str, Any]:
+    """What makes a row PENDING: reconcile visits it last, and what the attempt before left behind is removed."""
+    unfinished = {"claimed_at": now, "unfinished_shard": shard_of(order_id), "unfinished_claimed_at": now}
+    return {"state": PaymentState.PENDING, **unfinished, "reason": None, "finalized_at": None, "expires_at": None}
+
+
 @dataclass(frozen=True)
 class PaymentStore:
     """The rows of all orders. Methods raise botocore's errors."""
@@ -153,12 +161,8 @@ class PaymentStore:
         """
         # A name for this claim: a worker that lost its lease is never taken for the one that has it.
         owner = token_hex(8)
-        # reconcile visits last the row that was claimed last. What the attempt before left behind is removed.
-        changes = {
-            **{"state": PaymentState.PENDING, "lease_owner": owner, "lease_expires_at": now + lease_seconds},
-            **{"claimed_at": now, "unfinished_shard": shard_of(order.order_id), "unfinished_claimed_at": now},
-            **{"reason": None, "finalized_at": None, "expires_at": None},
-        }
+        changes = pending_since(order.order_id, now)
+        changes |= {"lease_owner": owner, "lease_expires_at": now + lease_seconds}
         frozen = {**vars(FrozenRequest.of(order)), "correlation_id": correlation_id}
         del frozen["order_id"]  # The table's key.
         # One payment method for each attempt: a later message cannot change it.
@@ -244,7 +248,7 @@ class PaymentStore:
 
     # ------------------------------------------------------------ unfinished work, cancellations, later changes, reads
 
-    def give_back(self, row: Payment, **kept: str | int) -> Payment:
+    def give_back(self, row: Payment, **kept: str | int | None) -> Payment:
         """Give the lease back early, so that the next delivery need not wait for it. Raises WriteRefused."""
         return self._write_as_owner(row, {"lease_expires_at": 0, "lease_owner": None, **kept})
 

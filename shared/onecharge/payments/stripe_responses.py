@@ -13,10 +13,12 @@ class Deferred(Exception):
 
     Args:
         alarm: why a person has to see it, if waiting does not help.
-        kept: attributes to write to the row with it, such as Stripe's error message.
+        kept: attributes to write to the row with it, such as Stripe's error message; None removes one.
     """
 
-    def __init__(self, why: str, *, alarm: Cause | None = None, kept: Mapping[str, str | int] | None = None) -> None:
+    def __init__(
+        self, why: str, *, alarm: Cause | None = None, kept: Mapping[str, str | int | None] | None = None
+    ) -> None:
         super().__init__(why)
         self.why, self.alarm, self.kept = why, alarm, kept or {}
 

@@ -198,6 +198,7 @@ MAKE: dict[str, dict[str, Any]] = {"open": {}, "canceled": {}, "paid": {"confirm
         # A cancellation that is found ends the order, and what is open beside it.
         (("canceled", "open"), OrderStatus.PENDING, (), PaymentState.CANCELED, 0),
         (("open", "paid"), OrderStatus.PENDING, (), PaymentState.SUCCEEDED, 1),
+        (("canceled", "paid"), OrderStatus.PENDING, (), PaymentState.SUCCEEDED, 1),
         # Of two that succeeded a person names one, and refunds the other.
         (("paid", "paid"), OrderStatus.PENDING, (), PaymentState.PENDING, None),
         (("paid", "paid"), OrderStatus.PENDING, ("--of",), PaymentState.SUCCEEDED, 1),

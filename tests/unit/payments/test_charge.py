@@ -12,7 +12,7 @@ import pytest
 
 from onecharge.payments.charge import STEPS_MAX, charge
 from onecharge.payments.charge_rules import CREATE_SECONDS, KEY_AGES_SECONDS, NOT_CHARGEABLE
-from onecharge.payments.payments_table import OTHER_PARAMETERS
+from onecharge.payments.payments_table import DUPLICATE, OTHER_PARAMETERS
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Done
@@ -139,6 +139,17 @@ def test_a_key_used_with_other_parameters_is_held(shop: Shop, before: list[Step]
     assert shop.payment().held_because == OTHER_PARAMETERS
     shop.passes(26 * HOUR)  # Stripe has forgotten the key.
     assert (shop.deliver(), shop.stripe.charged, shop.alarms) == (Done(), [], [Cause.REQUEST_REFUSED])
+
+
+def test_a_row_that_names_a_duplicate_is_held(shop: Shop) -> None:
+    """An older version of it was restored after a release: nothing is told, and nothing is created for it."""
+    shop.stripe.next("confirm", OUTAGE)
+    assert shop.deliver() == BackOff()
+    shop.tools().stripe.cancel("pi_0", "duplicate")
+    shop.passes()
+    for _ in range(2):
+        assert (shop.deliver(), shop.outcome, shop.payment().held_because) == (Done(), ("PENDING", None), DUPLICATE)
+    assert shop.stripe.sent("create") == CREATES[:1]
 
 
 @pytest.mark.parametrize("code", ["amount_too_small", "currency_not_supported"])

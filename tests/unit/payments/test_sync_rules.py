@@ -7,7 +7,7 @@ import pytest
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.disputes import Dispute
-from onecharge.payments.payments_table import Payment
+from onecharge.payments.payments_table import DUPLICATE, Payment
 from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.time_bounds import RETENTION_SECONDS
@@ -64,6 +64,14 @@ def test_a_row_follows_its_own_payment_intent() -> None:
         elif status == "succeeded" and state in STATES[:3] and money:
             expected = "alarm MoneyDiffers"
         assert word(found(row, intent(status, **money))) == expected, (state, status, is_leased, money)
+
+
+@pytest.mark.parametrize("state", [PaymentState.DECLINED, PaymentState.REQUIRES_ACTION])
+def test_a_row_that_names_a_duplicate_is_held(state: PaymentState) -> None:
+    """It may be an older version, restored after a release: the other PaymentIntent may be charged."""
+    difference: Any = found(payment(state=state, finalized_at=T0), intent("canceled", cancellation_reason="duplicate"))
+    held = {"state": PaymentState.PENDING, "payment_intent_id": None, "held_because": DUPLICATE, "finalized_at": None}
+    assert difference.changes.items() >= {**held, "expires_at": None, "unfinished_claimed_at": NOW}.items()
 
 
 @pytest.mark.parametrize(
