@@ -46,11 +46,6 @@ def is_held(row: Payment, now: float) -> bool:
 HELD_AS_DUPLICATE: Mapping[str, str | None] = {"payment_intent_id": None, "held_because": DUPLICATE}
 
 
-def is_duplicate_of_another(intent: StripeIntent) -> bool:
-    """Whether `release` canceled it beside the one that it stored, which may be charged."""
-    return intent.status == "canceled" and intent.cancellation_reason == "duplicate"
-
-
 class Held(Deferred):
     """No PaymentIntent may be created: the row waits for an operator's `release`, and its message is deleted."""
 
@@ -85,7 +80,7 @@ def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
     Args:
         is_answered: whether Stripe has answered this attempt's confirm. If so, a PaymentIntent still open was declined.
     """
-    if is_duplicate_of_another(intent):
+    if intent.is_duplicate:
         return Held(DUPLICATE, kept=HELD_AS_DUPLICATE)
     if intent.status == "canceled":
         # It can never be charged, no matter who canceled it or what its amount is.

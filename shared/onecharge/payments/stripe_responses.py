@@ -58,6 +58,11 @@ class StripeIntent:
         return self.status in ("requires_payment_method", "requires_confirmation", "requires_action")
 
     @property
+    def is_duplicate(self) -> bool:
+        """Whether `release` canceled it beside the one that it stored, which may be charged."""
+        return self.status == "canceled" and self.cancellation_reason == "duplicate"
+
+    @property
     def money(self) -> tuple[int, str]:
         return self.amount_minor, self.currency
 

@@ -12,7 +12,6 @@ from onecharge.payments.charge_rules import (
     HELD_AS_DUPLICATE,
     Outcome,
     final_changes,
-    is_duplicate_of_another,
     reason_of_cancellation,
     refunds_and_dispute,
 )
@@ -53,7 +52,7 @@ def find_difference(
     if row.state is PaymentState.SUCCEEDED:
         return Difference("the row says SUCCEEDED, and its PaymentIntent does not", alarm=Cause.MONEY_DIFFERS)
     if intent.status == "canceled" and row.state in (PaymentState.DECLINED, PaymentState.REQUIRES_ACTION):
-        if is_duplicate_of_another(intent):
+        if intent.is_duplicate:
             held = {**pending_since(row.request.order_id, now), **HELD_AS_DUPLICATE}
             return Difference("it was canceled as a duplicate of another: the row is held", held)
         outcome = Outcome(PaymentState.CANCELED, intent, reason_of_cancellation(intent))
