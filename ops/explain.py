@@ -1,7 +1,6 @@
 """What happened to an order, its state in each service, and what to do about it.
 
 It only reads: the tables, Stripe, and the functions' log. `dlq list` names the orders of dead letters.
-Exit status: 0 if nothing is broken, 1 if something is.
 """
 
 from argparse import ArgumentParser, Namespace

@@ -58,7 +58,6 @@ class Facts:
     now: int
     shop: str = ""
     ops: str = OPS
-    """How the commands begin, as they are typed."""
     requires_action_seconds: int = 43_200
     order: StoredOrder | None = None
     order_error: str | None = None
@@ -73,7 +72,6 @@ class Facts:
     failure: Failure | None = None
     """Why Stripe does not show them."""
     refunds: Sequence[StoredRefund] = ()
-    """The order service's."""
     lines: Lines = ()
 
     @property

@@ -1,8 +1,7 @@
 """What waits for an outcome, the oldest first: orders and refunds, since when, why, what moves them next.
 
 It reads the indexes waiting and unfinished, then the items of the oldest 100; the reason is explain's, without a
-request to Stripe: `explain ORDER` says more. With --alarms it reads the log instead, the newest first. Exit status: 0
-if all moves by itself, 1 if something is broken.
+request to Stripe: `explain ORDER` says more. With --alarms it reads the log instead, the newest first.
 """
 
 import time

@@ -20,7 +20,7 @@ from onecharge.orders.store import OrderStore
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.charge_rules import CREATE_SECONDS, Outcome, final_changes, is_held, reason_of_cancellation
 from onecharge.payments.payment_intents import PaymentIntents, metadata_of, read_intent
-from onecharge.payments.payments_table import OTHER_PARAMETERS, Payment, PaymentStore, WriteRefused
+from onecharge.payments.payments_table import DUPLICATE, OTHER_PARAMETERS, Payment, PaymentStore, WriteRefused
 from onecharge.payments.stripe_responses import ResponseKind, StripeIntent
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.dynamodb import ALL_SHARDS
@@ -33,8 +33,9 @@ ALL_SECONDS = 7 * 24 * 3600
 """`--all` only names what is older."""
 MARGIN_SECONDS = 2 * 3600
 """The list of PaymentIntents begins this much before the order: two clocks may be an hour wrong each."""
-_OTHER_PARAMETERS_SECONDS = 2 * 24 * 3600
-"""How much earlier an order may have been placed first, if it was lost and placed again."""
+_NOT_NOTHING = (OTHER_PARAMETERS, DUPLICATE)
+"""Held for these reasons, Stripe has something of the order: if it was lost and placed again, from before that."""
+_PLACED_AGAIN_SECONDS = 2 * 24 * 3600
 _PAGE_SIZE = 100
 
 
@@ -157,8 +158,8 @@ def creates_until(row: Payment) -> int:
 
 def changes_without(row: Payment, order: StoredOrder | None, now: int, *, has_looked: bool) -> dict[str, Any]:
     """What is written to the row if Stripe has nothing of the order. Raises Blocked."""
-    if row.held_because == OTHER_PARAMETERS and not (has_looked or row.cancel_requested_at):
-        raise Blocked(f"{OTHER_PARAMETERS}: look for what the order paid before it was lost, then say --nothing")
+    if row.held_because in _NOT_NOTHING and not (has_looked or row.cancel_requested_at):
+        raise Blocked(f"{row.held_because}: look for what the order paid before it was lost, then say --nothing")
     if order is None or order.status is OrderStatus.PAID:
         raise Blocked(f"Stripe has nothing of it, and the order is {order.status if order else 'not in Orders'}")
     if end := ENDS.get(order.status):
@@ -245,7 +246,7 @@ class Release:
         An order that was lost may have been placed again: a key that Stripe knows with other parameters says so.
         """
         order, by_row = self.orders.find(row.request.order_id), row.request.placed_at
-        by_row -= _OTHER_PARAMETERS_SECONDS if row.held_because == OTHER_PARAMETERS else 0
+        by_row -= _PLACED_AGAIN_SECONDS if row.held_because in _NOT_NOTHING else 0
         return min(by_row, seconds_of(order.placed_at)) if order else by_row
 
     def _require_our_account(self, *, without: str = "") -> bool:

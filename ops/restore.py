@@ -122,8 +122,9 @@ def _rows(stack: Stack, since: int, *, is_dry_run: bool) -> Report:
     shown = dict(mending.release.look_since(since).by_order)
     # One that is older may have charged what lacks an id: that needs the complete look.
     rows = filter(None, map(mending.tools.payments.read, shown))
-    shown |= mending.release.look(filter(_lacks_id, rows)).by_order
-    found = [each for order_id, intents in shown.items() for each in mending.row(order_id, intents)]
+    complete = mending.release.look(filter(_lacks_id, rows)).by_order
+    shown |= complete
+    found = [each for name, intents in shown.items() for each in mending.row(name, intents, name in complete)]
     found += [*mending.refunds_since(since - MARGIN_SECONDS), *mending.orders(Threads(_THREADS))]
     # What has changed of older PaymentIntents is in the events alone.
     checkpoints = CheckpointStore(stack.dynamodb, stack.value("PaymentsStateTable"), ReconcileCheckpoint)
@@ -147,11 +148,13 @@ class Mending:
     refunds: OrderRefundStore
     tools: Tools
 
-    def row(self, order_id: str, intents: Sequence[StripeIntent]) -> Iterator[Found]:
+    def row(self, order_id: str, intents: Sequence[StripeIntent], is_complete: bool = True) -> Iterator[Found]:
         """Write what `sync` would; for a row without an id, what `release` would, but cancel nothing."""
         row, tools = self.tools.payments.read(order_id), self.tools
         if row and _lacks_id(row):
             try:
+                if not is_complete:
+                    raise Blocked(CHANGED)
                 found = decide(row, intents, shop=tools.shop)
                 if found.store and found.store.is_open and tools.now() < creates_until(row):
                     return  # Its worker arrives at the one that its keys return, which may be another one.

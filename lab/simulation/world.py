@@ -41,7 +41,7 @@ from onecharge.contract.states import OrderStatus
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rules import CREATE_SECONDS
 from onecharge.payments.payment_intents import description_of
-from onecharge.payments.payments_table import DUPLICATE, Payment, payment_of
+from onecharge.payments.payments_table import Payment, payment_of
 from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.time_bounds import TimeBounds
 from onecharge.runtime.alarms import Cause
@@ -383,7 +383,7 @@ class World(Io):
             self.broken = "what was frozen has changed"
         if row.revision <= was.revision:
             self.broken = "a write did not move the revision on"
-        is_held = row.held_because == DUPLICATE and row.payment_intent_id is None
+        is_held = row.held_because is not None and row.payment_intent_id is None
         if was.payment_intent_id and row.payment_intent_id != was.payment_intent_id and not is_held:
             self.broken = "the PaymentIntent that a row names has changed"
         if was.cancel_requested_at and not row.cancel_requested_at:

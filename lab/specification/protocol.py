@@ -207,7 +207,7 @@ def sync(s: State) -> Iterator[Step]:
             yield "sync writes SUCCEEDED", with_row(s, row, state="SUCCEEDED", intent=index)
         if is_own and waits and intent.status == "canceled":
             yield "sync writes CANCELED", with_row(s, row, state="CANCELED")
-        if is_own and waits and intent.status == "duplicate":
+        if is_own and intent.status == "duplicate" and row.state not in FINAL and row.owner < 0:
             yield "sync holds it", s._replace(row=row._replace(state="PENDING", intent=-1, held=True))
         if is_own and row.state == "REQUIRES_ACTION" and intent.status == "open":
             yield "sync writes DECLINED", with_row(s, row, state="DECLINED")

@@ -1,6 +1,5 @@
 """The charge protocol's decisions, as pure functions: no clock, no I/O. docs/protocol.md has the rules."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +42,13 @@ def is_held(row: Payment, now: float) -> bool:
     return row.state is PaymentState.PENDING and row.payment_intent_id is None and may_not
 
 
-HELD_AS_DUPLICATE: Mapping[str, str | None] = {"payment_intent_id": None, "held_because": DUPLICATE}
-
-
 class Held(Deferred):
     """No PaymentIntent may be created: the row waits for an operator's `release`, and its message is deleted."""
+
+
+def held_as_duplicate(row: Payment) -> dict[str, str | None]:
+    """What holds a row that names a duplicate. An earlier reason stays: `release` looks further back for it."""
+    return {"payment_intent_id": None, "held_because": row.held_because or DUPLICATE}
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
     Args:
         is_answered: whether Stripe has answered this attempt's confirm. If so, a PaymentIntent still open was declined.
     """
-    if intent.is_duplicate:
-        return Held(DUPLICATE, kept=HELD_AS_DUPLICATE)
+    if intent.is_duplicate_of(row.request.money):
+        return Held(DUPLICATE, kept=held_as_duplicate(row))
     if intent.status == "canceled":
         # It can never be charged, no matter who canceled it or what its amount is.
         return Outcome(PaymentState.CANCELED, intent, reason_of_cancellation(intent))

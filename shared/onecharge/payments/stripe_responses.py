@@ -57,10 +57,9 @@ class StripeIntent:
         """Whether it can still be confirmed or canceled."""
         return self.status in ("requires_payment_method", "requires_confirmation", "requires_action")
 
-    @property
-    def is_duplicate(self) -> bool:
-        """Whether `release` canceled it beside the one that it stored, which may be charged."""
-        return self.status == "canceled" and self.cancellation_reason == "duplicate"
+    def is_duplicate_of(self, money: tuple[int, str]) -> bool:
+        """Whether `release` canceled it beside another one of this amount and currency, which may be charged."""
+        return self.status == "canceled" and self.cancellation_reason == "duplicate" and self.money == money
 
     @property
     def money(self) -> tuple[int, str]:

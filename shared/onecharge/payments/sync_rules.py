@@ -9,13 +9,13 @@ from typing import Any
 from onecharge.contract.money import is_returned
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rules import (
-    HELD_AS_DUPLICATE,
     Outcome,
     final_changes,
+    held_as_duplicate,
     reason_of_cancellation,
     refunds_and_dispute,
 )
-from onecharge.payments.payments_table import Payment, pending_since
+from onecharge.payments.payments_table import UNPAID, Payment, pending_since
 from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
@@ -51,10 +51,10 @@ def find_difference(
         return _of_success(row, intent, now)
     if row.state is PaymentState.SUCCEEDED:
         return Difference("the row says SUCCEEDED, and its PaymentIntent does not", alarm=Cause.MONEY_DIFFERS)
+    if intent.is_duplicate_of(row.request.money) and row.state in UNPAID and row.lease_expires_at <= now:
+        held = {**pending_since(row.request.order_id, now), **held_as_duplicate(row)}
+        return Difference("it was canceled as a duplicate of another: the row is held", held)
     if intent.status == "canceled" and row.state in (PaymentState.DECLINED, PaymentState.REQUIRES_ACTION):
-        if intent.is_duplicate:
-            held = {**pending_since(row.request.order_id, now), **HELD_AS_DUPLICATE}
-            return Difference("it was canceled as a duplicate of another: the row is held", held)
         outcome = Outcome(PaymentState.CANCELED, intent, reason_of_cancellation(intent))
         return Difference("it was canceled: the row becomes CANCELED", final_changes(outcome, now))
     if row.state is not PaymentState.REQUIRES_ACTION:

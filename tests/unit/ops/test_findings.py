@@ -128,11 +128,7 @@ def waiting(*whys: str) -> Facts:
     return paid(DONE, refunds=[refund("PENDING")], lines=[*lines, (NOW, {"refund_id": OTHER_ID, "why": "other"})])
 
 
-def refused_beside_another() -> Facts:
-    sent = {REFUND_ID: Sent(NOW, ("a",), "charge_disputed")}
-    return paid(DONE, of_row={"refunds_sent": sent}, refunds=[refund("PENDING")])
-
-
+REFUSED: dict[str, Any] = {"refunds_sent": {REFUND_ID: Sent(NOW, ("a",), "charge_disputed")}}
 RETURNED = refund("FAILED", stripe_refund_id="re_1", failure_code="expired_or_canceled_card")
 
 CASES: list[tuple[Facts, str, str, str]] = [
@@ -241,7 +237,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
         "re_1 of 5.00 EUR failed",
         "#refundfailed",
     ),
-    (refused_beside_another(), WAITS, "has refused rfd_", "three days later"),
+    (paid(DONE, of_row=REFUSED, refunds=[refund("PENDING")]), WAITS, "has refused rfd_", "three days later"),
     (paid(**UNASKED, refunds=[RETURNED]), WAITS, "failed at Stripe: ", "pay nothing before Stripe shows"),
 ]
 

@@ -12,7 +12,7 @@ import pytest
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rules import CREATE_SECONDS
-from onecharge.payments.payments_table import KEYS_USED_UP, OTHER_PARAMETERS
+from onecharge.payments.payments_table import DUPLICATE, KEYS_USED_UP, OTHER_PARAMETERS
 from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from ops.output import Problem
@@ -136,6 +136,7 @@ def test_it_is_released_once_the_first_window_is_over_by_every_clock(operated: O
         (None, {}, None),
         (OrderStatus.PENDING, {"amount_minor": 9}, None),
         (OrderStatus.PENDING, {"held_because": OTHER_PARAMETERS}, None),
+        (OrderStatus.PENDING, {"held_because": DUPLICATE}, None),
         (OrderStatus.CANCELING, {"held_because": OTHER_PARAMETERS, "cancel_requested_at": 1}, {"is_released": True}),
     ],
     ids=str,

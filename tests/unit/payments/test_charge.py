@@ -146,7 +146,6 @@ def test_a_row_that_names_a_duplicate_is_held(shop: Shop) -> None:
     shop.stripe.next("confirm", OUTAGE)
     assert shop.deliver() == BackOff()
     shop.tools().stripe.cancel("pi_0", "duplicate")
-    shop.passes()
     for _ in range(2):
         assert (shop.deliver(), shop.outcome, shop.payment().held_because) == (Done(), ("PENDING", None), DUPLICATE)
     assert shop.stripe.sent("create") == CREATES[:1]

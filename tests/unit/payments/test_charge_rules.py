@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rules import CREATE_SECONDS, Cancel, Confirm, Held, Outcome, decide, is_held, may_create
+from onecharge.payments.charge_rules import CREATE_SECONDS, Cancel, Confirm, Outcome, decide, is_held, may_create
 from onecharge.payments.payments_table import DUPLICATE, KEYS_USED_UP
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import Cause
@@ -60,11 +60,13 @@ def test_an_end_has_a_reason(status: str, changes: dict[str, Any], reason: str |
     assert (step.intent, step.reason) == (shown, reason)
 
 
-def test_a_duplicate_of_another_does_not_end_the_order() -> None:
+@pytest.mark.parametrize("before", [None, KEYS_USED_UP])
+def test_a_duplicate_of_another_does_not_end_the_order(before: str | None) -> None:
     """A release canceled it, and an older row was restored: the other one may be charged. The row is held again."""
-    step = decide(payment(), intent("canceled", cancellation_reason="duplicate"), is_answered=False)
-    assert isinstance(step, Held)
-    assert step.kept == {"payment_intent_id": None, "held_because": DUPLICATE}
+    duplicate = intent("canceled", cancellation_reason="duplicate")
+    step: Any = decide(payment(held_because=before), duplicate, is_answered=False)
+    assert step.kept == {"payment_intent_id": None, "held_because": before or DUPLICATE}
+    assert isinstance(decide(payment(), replace(duplicate, amount_minor=9), is_answered=False), Outcome)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.disputes import Dispute
-from onecharge.payments.payments_table import DUPLICATE, Payment
+from onecharge.payments.payments_table import DUPLICATE, UNPAID, Payment
 from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.payments.sync_rules import Difference, find_difference
 from onecharge.payments.time_bounds import RETENTION_SECONDS
@@ -66,10 +66,12 @@ def test_a_row_follows_its_own_payment_intent() -> None:
         assert word(found(row, intent(status, **money))) == expected, (state, status, is_leased, money)
 
 
-@pytest.mark.parametrize("state", [PaymentState.DECLINED, PaymentState.REQUIRES_ACTION])
+@pytest.mark.parametrize("state", UNPAID)
 def test_a_row_that_names_a_duplicate_is_held(state: PaymentState) -> None:
     """It may be an older version, restored after a release: the other PaymentIntent may be charged."""
-    difference: Any = found(payment(state=state, finalized_at=T0), intent("canceled", cancellation_reason="duplicate"))
+    duplicate = intent("canceled", cancellation_reason="duplicate")
+    assert found(payment(state=PaymentState.PENDING, lease_expires_at=NOW + 1), duplicate) is None
+    difference: Any = found(payment(state=state, finalized_at=T0, lease_expires_at=NOW), duplicate)
     held = {"state": PaymentState.PENDING, "payment_intent_id": None, "held_because": DUPLICATE, "finalized_at": None}
     assert difference.changes.items() >= {**held, "expires_at": None, "unfinished_claimed_at": NOW}.items()
 
