@@ -899,7 +899,7 @@ class World(Io):
             if row is None:
                 raise Violation(f"{order_id} is lost: no message is left of it", self.timeline)
             is_old = self.time - self.placed_at >= CREATE_SECONDS - _CLOCKS_SECONDS
-            is_known = not alarms.isdisjoint({Cause.STRIPE_INCONCLUSIVE, Cause.REQUEST_REFUSED})
+            is_known = not alarms.isdisjoint({Cause.STRIPE_INCONCLUSIVE, Cause.REQUEST_REFUSED, Cause.HELD})
             is_held = (row.payment_intent_id is None and (is_old or is_known)) or self._is_elsewhere(order_id)
             if row.state is IN_WORK and not is_held:
                 raise Violation(f"{order_id} is left {IN_WORK}: no message is left of it", self.timeline)

@@ -82,7 +82,7 @@ def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
         is_answered: whether Stripe has answered this attempt's confirm. If so, a PaymentIntent still open was declined.
     """
     if intent.is_duplicate_of(row.request.money):
-        return Held(DUPLICATE, kept=held_as_duplicate(row))
+        return Held(DUPLICATE, alarm=Cause.HELD, kept=held_as_duplicate(row))
     if intent.status == "canceled":
         # It can never be charged, no matter who canceled it or what its amount is.
         return Outcome(PaymentState.CANCELED, intent, reason_of_cancellation(intent))

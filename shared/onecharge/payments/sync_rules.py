@@ -53,7 +53,7 @@ def find_difference(
         return Difference("the row says SUCCEEDED, and its PaymentIntent does not", alarm=Cause.MONEY_DIFFERS)
     if intent.is_duplicate_of(row.request.money) and row.state in UNPAID and row.lease_expires_at <= now:
         held = {**pending_since(row.request.order_id, now), **held_as_duplicate(row)}
-        return Difference("it was canceled as a duplicate of another: the row is held", held)
+        return Difference("it was canceled as a duplicate of another: the row is held", held, Cause.HELD)
     if intent.status == "canceled" and row.state in (PaymentState.DECLINED, PaymentState.REQUIRES_ACTION):
         outcome = Outcome(PaymentState.CANCELED, intent, reason_of_cancellation(intent))
         return Difference("it was canceled: the row becomes CANCELED", final_changes(outcome, now))
