@@ -20,7 +20,7 @@ from onecharge.payments.payment_intents import read_refund
 from onecharge.payments.payments_table import UNPAID
 from onecharge.payments.refund_rules import REFUSED, Sent, StripeRefund, own
 from onecharge.payments.stripe_responses import Deferred, ResponseKind, StripeIntent
-from onecharge.payments.sync_rules import find_difference, is_all_returned
+from onecharge.payments.sync_rules import find_difference
 from ops.facts import NOT_READ, Facts
 from ops.output import NO_SUCH_ORDER, seconds_of, time_of
 
@@ -163,7 +163,7 @@ def _order(facts: Facts) -> Iterator[Finding]:
         says = f"the order was lost or put back, and priced again: its payment is {money}, {row.state}"
         yield Finding(BROKEN, says, _MONEY)
     elif order.status is OrderStatus.CANCELED and row.state is PaymentState.SUCCEEDED:
-        if shown and not is_all_returned(shown.refunded):
+        if shown and not shown.refunded.is_returned:
             yield Finding(BROKEN, "the order is CANCELED, and was charged", _MONEY)
     elif (event_type := PAYMENT_EVENT_TYPES.get(row.state)) and applies(MOVES[event_type], order, row.attempt):
         yield _republished(facts, f"the row is {row.state}, and the order does not have it yet")
@@ -234,7 +234,7 @@ def _failed(facts: Facts, name: str, made: StripeRefund, since: int) -> Finding:
     if decides or code == _FAILED_BY_DISPUTE:
         status = dispute.status if dispute else "not known"
         return Finding(FINE, f"{says}; a dispute decides, or has given the money back ({status}): pay nothing")
-    if is_all_returned(shown.refunded):
+    if shown.refunded.is_returned:
         return Finding(FINE, f"{says}; the charge is refunded in full: pay nothing")
     if later:
         says += f"; {as_money(sum(later.values()), made.currency)} followed ({', '.join(later)})"

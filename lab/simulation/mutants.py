@@ -15,14 +15,7 @@ from onecharge.orders.refund_schema import rank
 from onecharge.orders.refund_store import OrderRefundStore, _is_still, left_minor
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge import confirm, create
-from onecharge.payments.charge_rules import (
-    Outcome,
-    Step,
-    decide,
-    final_changes,
-    is_held,
-    may_create,
-)
+from onecharge.payments.charge_rules import Outcome, Step, decide, final_changes, is_held, may_create
 from onecharge.payments.payments_table import Payment, WriteRefused, next_revision
 from onecharge.payments.refund import _write_sent, tell_later_word
 from onecharge.payments.refund_rules import Sent, own

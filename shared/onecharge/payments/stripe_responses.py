@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from onecharge.contract.money import is_returned
 from onecharge.payments.disputes import Dispute
 from onecharge.runtime.alarms import Cause
 
@@ -56,6 +57,11 @@ class StripeIntent:
     def is_open(self) -> bool:
         """Whether it can still be confirmed or canceled."""
         return self.status in ("requires_payment_method", "requires_confirmation", "requires_action")
+
+    @property
+    def is_returned(self) -> bool:
+        """Whether refunds or a lost dispute have given all of the payment back."""
+        return is_returned(self.amount_minor, self.amount_refunded_minor, self.dispute and self.dispute.status)
 
     def is_duplicate_of(self, money: tuple[int, str]) -> bool:
         """Whether `release` canceled it beside another one of this amount and currency, which may be charged."""

@@ -50,8 +50,8 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
         # A charge may have several disputes, and each needs a response; the row has only the one that counts. So this
         # alarm is raised each time that the event is read.
         _alarm_if_response_due(event.dispute, order_id, row, intent, tools)
-    is_nothing_to_do = _compare(row, intent, tools) is None if intent else _shows(row, event, tools)
-    if not is_nothing_to_do:
+    differs = _compare(row, intent, tools) is not None if intent else not _shows(row, event, tools)
+    if differs:
         sync_row(order_id, event.payment_intent_id, tools, is_disputed=is_disputed)
     return order_id
 

@@ -6,7 +6,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from onecharge.contract.money import is_returned
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rules import (
     Outcome,
@@ -75,7 +74,7 @@ def _of_success(row: Payment, intent: StripeIntent, now: int) -> Difference | No
         return Difference("its refunds or its dispute changed", changes) if changes != known else None
     if row.state is PaymentState.CANCELED:
         says = "it succeeded although the order is CANCELED"
-        return None if is_all_returned(intent) else Difference(says, alarm=Cause.MONEY_DIFFERS)
+        return None if intent.is_returned else Difference(says, alarm=Cause.MONEY_DIFFERS)
     if row.state is PaymentState.PENDING and now < row.lease_expires_at:
         # The lease owner finalizes it; if it crashes, SQS delivers the message again. reconcile reads the event again.
         return None
@@ -104,13 +103,8 @@ def _without_row(intent: StripeIntent, shop: str, now: int) -> Difference | None
     return Difference("it succeeded, and there is no row: it is written again", recovered(intent, now), Cause.ROW_LOST)
 
 
-def is_all_returned(intent: StripeIntent) -> bool:
-    """Whether refunds or a lost dispute have given all of the payment back."""
-    return is_returned(intent.amount_minor, intent.amount_refunded_minor, intent.dispute and intent.dispute.status)
-
-
 def _of_another(row: Payment, intent: StripeIntent) -> Difference | None:
-    if is_all_returned(intent):
+    if intent.is_returned:
         return None
     names = "another PaymentIntent" if row.payment_intent_id else "no PaymentIntent"
     return Difference(f"it succeeded, and the order's row names {names}", alarm=Cause.MONEY_DIFFERS)
