@@ -8,7 +8,6 @@ order that the first try stored, at the prices of that time. The function does n
 outbox (onecharge.orders.schema).
 """
 
-from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated
 
@@ -19,7 +18,6 @@ from onecharge.contract.events import PaymentMethodId
 from onecharge.contract.money import MAX_AMOUNT_MINOR, AmountMinor, Currency, as_money, require_chargeable
 from onecharge.orders.ids import digest_of, fingerprint_of, order_id_of
 from onecharge.orders.schema import OrderedItem, StoredOrder, new_order_item
-from onecharge.orders.store import OrderStore
 from onecharge.runtime.http_api import JsonResponse, Problem, Request
 from orders_api.http import Dependencies, accepted, bad_request, key_and_body, key_reused
 from orders_api.prices import NotForSale, OrderLine, PriceOf
@@ -49,58 +47,39 @@ class OrderRequest(BaseModel):
 def place_order(request: Request, deps: Dependencies) -> JsonResponse:
     """Create an order, idempotent by Idempotency-Key. It is charged asynchronously."""
     key, wanted = key_and_body(request, OrderRequest, expected=_EXPECTED)
-    order, is_new = store_order(
-        deps.orders,
-        deps.shop,
-        request.subject,
-        wanted,
-        key,
-        price_of=deps.price_of,
-        correlation_id=request.correlation_id,
-        now=deps.clock(),
-    )
+    order, is_new = store_order(request, deps, wanted, key)
     deps.log("order placed" if is_new else "response replayed: order placed before", order)
     return accepted(accepted_order(order), order.order_id, order.correlation_id, is_new=is_new)
 
 
-def store_order(
-    orders: OrderStore,
-    shop: str,
-    customer_id: str,
-    wanted: OrderRequest,
-    key: str,
-    *,
-    price_of: PriceOf,
-    correlation_id: str,
-    now: datetime,
-) -> tuple[StoredOrder, bool]:
+def store_order(request: Request, deps: Dependencies, wanted: OrderRequest, key: str) -> tuple[StoredOrder, bool]:
     """Store the order, or find the one that an earlier try stored; returns also whether it is new.
 
     Raises Problem if it cannot be sold or charged, or if the customer used this key for an order with another body.
     """
-    order_id, fingerprint = order_id_of(shop, customer_id, key), fingerprint_of(wanted)
+    order_id, fingerprint = order_id_of(deps.shop, request.subject, key), fingerprint_of(wanted)
     try:
-        items = priced(wanted, price_of)
+        items = priced(wanted, deps.price_of)
     except Exception:
         # A retry keeps the prices of its first try, and needs none: the list may have changed since then.
-        earlier = orders.find(order_id)
+        earlier = deps.orders.find(order_id)
         if earlier is None:
             raise
     else:
         item = new_order_item(
             order_id,
-            now,
-            customer_id=customer_id,
+            deps.clock(),
+            customer_id=request.subject,
             amount_minor=sum(each.amount_minor for each in items),
             currency=wanted.currency,
             payment_method=wanted.payment_method,
             items=[each.model_dump() for each in items],
             fingerprint=fingerprint,
             attempt_keys={digest_of(key): fingerprint},
-            correlation_id=correlation_id,
+            correlation_id=request.correlation_id,
         )
         # One conditional write: attribute_not_exists(order_id).
-        earlier = orders.put_if_new(item)
+        earlier = deps.orders.put_if_new(item)
         if earlier is None:
             return StoredOrder.from_item(item), True
     if earlier.fingerprint != fingerprint:

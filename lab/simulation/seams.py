@@ -8,6 +8,7 @@ for the same cart or another.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 from lab.simulation.both_services import BothServicesWorld
@@ -148,10 +149,11 @@ class SeamWorld(BothServicesWorld):
         """POST /orders, with the one key."""
         card, price = self.one_of(_CARDS), CARTS_MINOR[cart]
         body = {"currency": "EUR", "payment_method": card, "items": [{"sku": "mug", "quantity": 1}], "amount": price}
-        wanted, given = OrderRequest.model_validate(body), {"price_of": lambda *_: [price], "correlation_id": "c"}
+        wanted, request = OrderRequest.model_validate(body), SimpleNamespace(subject=CUSTOMER, correlation_id="c")
+        given: dict[str, Any] = {"orders": self.order_store, "shop": SHOP, "price_of": lambda *_: [price]}
         self._ask(
             f"cart {cart} is ordered",
-            lambda now: store_order(self.order_store, SHOP, CUSTOMER, wanted, KEY, **given, now=now),  # type: ignore[arg-type]
+            lambda now: store_order(request, SimpleNamespace(clock=lambda: now, **given), wanted, KEY),  # type: ignore[arg-type]
         )
 
     def place_again(self) -> None:

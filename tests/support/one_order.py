@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -22,6 +23,7 @@ from update_order.payment_outcomes import update_order
 
 NOW = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 CUSTOMER = "cus_1"
+REQUEST: Any = SimpleNamespace(subject=CUSTOMER, correlation_id="c")
 ORDER = {"currency": "EUR", "payment_method": "pm_card_visa", "items": [{"sku": "mug", "quantity": 2}]}
 
 
@@ -38,9 +40,8 @@ class OneOrder:
     def placed(cls) -> Self:
         client: Any = MemoryDynamoDB()
         table = create_table(client, "orders", "OrdersTable")
-        orders = OrderStore(client, table)
-        wanted = OrderRequest.model_validate(ORDER)
-        order, _ = store_order(orders, "s", CUSTOMER, wanted, "key", price_of=price_of, correlation_id="c", now=NOW)
+        deps: Any = SimpleNamespace(orders=OrderStore(client, table), shop="s", price_of=price_of, clock=lambda: NOW)
+        order, _ = store_order(REQUEST, deps, OrderRequest.model_validate(ORDER), "key")
         return cls(client, table, order.order_id, [])
 
     @property

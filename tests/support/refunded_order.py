@@ -1,7 +1,6 @@
 """One paid order and its refunds, in tables in memory, and the order service's functions that write them."""
 
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any, Self
 
 from onecharge.contract.refund_events import RefundOutcome, RefundOutcomeEvent
@@ -15,7 +14,7 @@ from orders_api.http import Dependencies
 from orders_api.refund_order import RefundRequest, request_refund
 from tests.support.fixed_prices import price_of
 from tests.support.harness import create_table
-from tests.support.one_order import NOW, OneOrder
+from tests.support.one_order import NOW, REQUEST, OneOrder
 from tests.support.silent import SILENT
 from update_order.refund_outcomes import update_refund
 
@@ -41,8 +40,7 @@ class RefundedOrder(OneOrder):
 
     def refund(self, amount: int | None, key: str) -> StoredRefund:
         deps = Dependencies(self.orders, self.refunds, "s", {}, price_of, SILENT, SILENT, lambda: NOW)
-        request: Any = SimpleNamespace(subject="me", correlation_id="c")
-        return request_refund(request, deps, self.order_id, RefundRequest(amount=amount), key)[0]
+        return request_refund(REQUEST, deps, self.order_id, RefundRequest(amount=amount), key)[0]
 
     def tell(self, event: RefundOutcomeEvent, becomes: Disposition) -> bool:
         """Handle the event of an outcome; returns whether it changed the refund."""

@@ -46,11 +46,6 @@ class Held(Deferred):
     """No PaymentIntent may be created: the row waits for an operator's `release`, and its message is deleted."""
 
 
-def held_as_duplicate(row: Payment) -> dict[str, str | None]:
-    """What holds a row that names a duplicate. An earlier reason stays: `release` looks further back for it."""
-    return {"payment_intent_id": None, "held_because": row.held_because or DUPLICATE}
-
-
 @dataclass(frozen=True)
 class Outcome:
     """The attempt's outcome, which is written next; REQUIRES_ACTION waits for the customer."""
@@ -131,6 +126,11 @@ def refunds_and_dispute(intent: StripeIntent) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- what it was canceled for
+
+
+def held_as_duplicate(row: Payment) -> dict[str, str | None]:
+    """What holds a row that names a duplicate. An earlier reason stays: `release` looks further back for it."""
+    return {"payment_intent_id": None, "held_because": row.held_because or DUPLICATE}
 
 
 def reason_of_cancellation(intent: StripeIntent) -> str | None:
