@@ -55,8 +55,7 @@ def _unknown(facts: Facts) -> Iterator[Finding]:
         says = f"the order's item breaks its schema: {facts.order_error}"
         yield Finding(BROKEN, says, "correct the item: republish publishes it once it is valid")
     elif facts.order is None and (facts.payment or facts.intents):
-        # Any message makes a row, such as a sample event.
-        yield Finding(BROKEN, "there is a payment, and no order", _RESTORE)
+        yield Finding(BROKEN, "there is a payment, and no order", _RESTORE)  # A sample event makes one, too.
     elif facts.order is None:
         yield Finding(BROKEN, "neither the tables nor the log know this order", NO_SUCH_ORDER)
     if failure := facts.failure:
@@ -115,6 +114,8 @@ def _difference(facts: Facts, intent: StripeIntent, release: str) -> Finding | N
         return Finding(BROKEN, says, f"reconcile writes it within 40 minutes after the charge; {_RESTORE}")
     if found.changes or found.expires:
         return Finding(WAITS, says, "the webhook writes it, the next delivery, or reconcile within 40 minutes")
+    if facts.own and facts.own.intent.status == "canceled":  # An older row was put back: this may be all that is paid.
+        return Finding(BROKEN, says, _RESTORE)
     is_released = row is not None and row.payment_intent_id is None and row.state in UNPAID
     return Finding(BROKEN, says, f"{release} --yes" if is_released else _MONEY)
 

@@ -33,8 +33,6 @@ ALL_SECONDS = 7 * 24 * 3600
 """`--all` only names what is older."""
 MARGIN_SECONDS = 2 * 3600
 """The list of PaymentIntents begins this much before the order: two clocks may be an hour wrong each."""
-_NOT_NOTHING = (OTHER_PARAMETERS, DUPLICATE)
-"""Held for these reasons, Stripe has something of the order: if it was lost and placed again, from before that."""
 _PLACED_AGAIN_SECONDS = 2 * 24 * 3600
 _PAGE_SIZE = 100
 
@@ -158,8 +156,8 @@ def creates_until(row: Payment) -> int:
 
 def changes_without(row: Payment, order: StoredOrder | None, now: int, *, has_looked: bool) -> dict[str, Any]:
     """What is written to the row if Stripe has nothing of the order. Raises Blocked."""
-    if row.held_because in _NOT_NOTHING and not (has_looked or row.cancel_requested_at):
-        raise Blocked(f"{row.held_because}: look for what the order paid before it was lost, then say --nothing")
+    if row.held_because in (OTHER_PARAMETERS, DUPLICATE) and not (has_looked or row.cancel_requested_at):
+        raise Blocked(f"{row.held_because}: look for what the order paid, then say --nothing")
     if order is None or order.status is OrderStatus.PAID:
         raise Blocked(f"Stripe has nothing of it, and the order is {order.status if order else 'not in Orders'}")
     if end := ENDS.get(order.status):
@@ -232,8 +230,8 @@ class Release:
             for order_id in named if wanted is None else named.intersection(wanted):
                 found.setdefault(order_id, []).insert(0, intent)  # The list has the newest first.
         if wanted and not is_ours:
-            then = f"`{self.ops} release ORDER --nothing --yes`"
-            raise Problem(f"nothing shows that this Stripe account is the shop's: look there, then {then}")
+            then = f"for what the order paid, too, then `{self.ops} release ORDER --nothing --yes`"
+            raise Problem(f"nothing shows that this Stripe account is the shop's: look there, {then}")
         return Seen(began_at, found)
 
     def _listed(self, since: int) -> Iterator[Any]:
@@ -243,10 +241,10 @@ class Release:
     def _placed_at(self, row: Payment) -> int:
         """When the order was placed: by its row, or by the order itself if that is earlier.
 
-        An order that was lost may have been placed again: a key that Stripe knows with other parameters says so.
+        An order that was lost may have been placed again: whatever holds a young row was at Stripe before it.
         """
         order, by_row = self.orders.find(row.request.order_id), row.request.placed_at
-        by_row -= _PLACED_AGAIN_SECONDS if row.held_because in _NOT_NOTHING else 0
+        by_row -= _PLACED_AGAIN_SECONDS if row.held_because else 0
         return min(by_row, seconds_of(order.placed_at)) if order else by_row
 
     def _require_our_account(self, *, without: str = "") -> bool:
@@ -255,8 +253,7 @@ class Release:
         False: no row names one, as after a loss of the table.
 
         Args:
-            without: an order that is to forget its PaymentIntent. One that Stripe knows, of ten others, is enough then:
-                a wrong key may have made those of several orders.
+            without: an order that forgets its PaymentIntent: one of ten others is enough, as a wrong key makes several.
         """
         names: Any = {"ProjectionExpression": "order_id, payment_intent_id, placed_at"}
         pages = self.payments.client.get_paginator("scan").paginate(TableName=self.payments.table, **names)
@@ -307,12 +304,14 @@ class Release:
             raise Blocked("Stripe has no PaymentIntent of it")
         if store.is_open and order and order.status is OrderStatus.CANCELED:
             raise Blocked(f"the order is CANCELED, but {store.payment_intent_id} is open: cancel it at Stripe")
+        if store.is_duplicate_of(row.request.money) and not self.has_looked:
+            raise Blocked(f"{store.payment_intent_id} is a duplicate: look for what the order paid, then say --nothing")
         store = self.stripe.with_dispute_that_counts(store)
-        # First: the page of a customer may still confirm one of them. If this is interrupted, the next run takes our
-        # cancellation for a person's, and the order ends as CANCELED.
+        # First: the page of a customer may still confirm one of them. If this is interrupted, a person has to look.
         for each in cancel if not self.is_dry_run else ():
             shown = self.stripe.cancel(each.payment_intent_id, "duplicate").intent
-            if shown is None or shown.status != "canceled":
+            # Another's cancellation is the order's: an older row that names it would end as CANCELED.
+            if shown is None or not shown.is_duplicate_of(row.request.money):
                 raise Blocked(f"{each.payment_intent_id} could not be canceled: run it again")
         what = f"store {store.payment_intent_id}, which is {store.status}"
         what = f"cancel {_ids(cancel)}, and {what}" if cancel else what

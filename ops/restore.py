@@ -187,8 +187,7 @@ class Mending:
     def _tell(self, order_id: str, refund_id: str, payment_intent_id: str) -> Found:
         row, tools = self.tools.payments.read(order_id), self.tools
         is_paid = row and row.payment_intent_id == payment_intent_id and row.state is PaymentState.SUCCEEDED
-        # With --yes the row was written before.
-        if not (is_paid or self.release.is_dry_run):
+        if not (is_paid or self.release.is_dry_run):  # With --yes the row was written before.
             return Found(order_id, f"{refund_id} is made, and its payment's row does not show it", is_left=True)
         if self._item(self.refunds.table, order_id=order_id, refund_id=refund_id) is None:
             return Found(order_id, f"{refund_id} is made, and the order service lost it", is_left=True)
@@ -212,6 +211,7 @@ class Mending:
         if row.payment_intent_id and row.revision < seen and not self.release.is_dry_run:
             # It was put back, and its total with it: emitted, that would replace the order's.
             row = sync_row(order_id, row.payment_intent_id, tools) or row
+            found += ["it is held"] * (row.held_because is not None)
         if row.state is not PaymentState.PENDING and row.revision != seen:
             # Above what the order has seen, also if another clock was ahead of this one.
             at = max(tools.now(), seen + 1)

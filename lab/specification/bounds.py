@@ -90,6 +90,7 @@ MUTANTS: list[Job] = [
     ("what is open is passed over", Left(loss=1)),
     ("a restored release counts", Left(loss=1, restore=1)),
     ("a duplicate ends the order", Left(error=1, loss=1, restore=1, ticks=2)),
+    ("another's cancellation is taken for its own", Left(error=1, loss=1, restore=1, ticks=2)),
     ("outcomes by arrival", ONE._replace(returned=1, messages=(0,))),
     ("a refusal is not written", DISPUTED._replace(duplicate=1, stores_refusals=False)),
     ("a refused one is sent", DISPUTED._replace(duplicate=1, stores_refusals=False)),

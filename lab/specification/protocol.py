@@ -242,8 +242,10 @@ def release(s: State, broken: Rules) -> Iterator[Step]:
             yield "a person cancels what is open", with_intent(s, still_open[0], status="duplicate")
             if not succeeded and not canceled:
                 after = s._replace(row=s.row._replace(intent=still_open[-1], owner=-1, held=False))
+                # Somebody else may have canceled it meanwhile: then nothing is stored, and the command looks again.
+                is_anothers = "another's cancellation is taken for its own" in broken
                 for each in still_open[:-1]:
-                    after = with_intent(after, each, status="duplicate")
+                    after = with_intent(after, each, status="canceled" if is_anothers else "duplicate")
                 yield "a person cancels all but one, and stores that", after
         elif succeeded or canceled:
             state, intent = ("SUCCEEDED", succeeded[0]) if succeeded else ("CANCELED", canceled[0])

@@ -27,10 +27,7 @@ ORDER_ID = "ord_" + "a" * 32
 AMOUNT_MINOR = 1099
 PAYMENT_INTENT = "pi_0"
 PAYMENTS, PAYMENTS_STATE = "Payments", "PaymentsState"
-TABLES: Mapping[str, tuple[str, ...]] = {
-    PAYMENTS: ("order_id",),
-    PAYMENTS_STATE: ("name",),
-}
+TABLES: Mapping[str, tuple[str, ...]] = {PAYMENTS: ("order_id",), PAYMENTS_STATE: ("name",)}
 """The tables, and their keys."""
 INDEXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     PAYMENTS: {UNFINISHED: ("unfinished_shard", "unfinished_claimed_at")}

@@ -91,8 +91,7 @@ class MemoryDynamoDB:
     made: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The request that made each table, if one did."""
     exceptions = SimpleNamespace(
-        ConditionalCheckFailedException=ConditionalCheckFailed,
-        TransactionCanceledException=TransactionCanceled,
+        ConditionalCheckFailedException=ConditionalCheckFailed, TransactionCanceledException=TransactionCanceled
     )
 
     def create_table(self, *, TableName: str, KeySchema: Any, GlobalSecondaryIndexes: Any = (), **more: Any) -> None:

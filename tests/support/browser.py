@@ -43,11 +43,7 @@ def running_browser(program: Path) -> Iterator[Browser]:
     parts = {"LD_LIBRARY_PATH": str(_UNPACKED / "al2023/lib"), "FONTCONFIG_PATH": str(_UNPACKED / "fonts")}
     unpacked = parts if program.is_relative_to(_UNPACKED) else {}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=program,
-            args=_OPTIONS,
-            env={**os.environ, **unpacked},
-        )
+        browser = playwright.chromium.launch(executable_path=program, args=_OPTIONS, env={**os.environ, **unpacked})
         try:
             yield browser
         finally:

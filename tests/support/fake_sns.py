@@ -5,13 +5,7 @@ from typing import Any
 
 from botocore.exceptions import EndpointConnectionError
 
-from onecharge.contract.events import (
-    CancelRequestedEvent,
-    Event,
-    OrderPlacedEvent,
-    PaymentOutcomeEvent,
-    event_adapter,
-)
+from onecharge.contract.events import CancelRequestedEvent, Event, OrderPlacedEvent, PaymentOutcomeEvent, event_adapter
 from onecharge.contract.refund_events import RefundOutcomeEvent, RefundRequestedEvent
 
 ANY_EVENT = event_adapter(

@@ -193,10 +193,7 @@ def test_each_order_of_an_alarm_is_listed_once_the_newest_first(operated: Operat
     assert operated.ops("pending", "--alarms")[:2] == (0, {"total": 0, "alarms": []})
     for at, line in (
         (1_000, {"cause": "ChargeDisputed", "order_id": "a", "message": "charge disputed"}),
-        (
-            2_000,
-            {"cause": "ChargeDisputed", "order_id": "b", "message": "disputed", "payment_intent_id": "pi_1"},
-        ),
+        (2_000, {"cause": "ChargeDisputed", "order_id": "b", "message": "disputed", "payment_intent_id": "pi_1"}),
         (4_000, {"cause": "StripeAccount", "message": "no key"}),
         (3_000, {"cause": "ChargeDisputed", "order_id": "a", "message": "charge disputed", "why": "lost"}),
         (5_000, {"cause": "Held", "Alarm": [1]}),

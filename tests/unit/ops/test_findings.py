@@ -94,16 +94,9 @@ def refund(status: str, age: int = 60, **changes: Any) -> StoredRefund:
 
 
 def made(status: str, amount: int = 500, refund_id: str = REFUND_ID, **changes: Any) -> Any:
-    object_ = {
-        "id": "re_1",
-        "object": "refund",
-        "amount": amount,
-        "currency": "eur",
-        "status": status,
-        "created": NOW - 1,
-        **changes,
-    }
-    return stripe.Refund.construct_from({**object_, "metadata": {"refund_id": refund_id}}, None)
+    given = {"id": "re_1", "object": "refund", "amount": amount, "currency": "eur", "created": NOW - 1}
+    given |= {"status": status, **changes, "metadata": {"refund_id": refund_id}}
+    return stripe.Refund.construct_from(given, None)
 
 
 BY_HAND = made("succeeded", refund_id="", id="re_9")
@@ -160,6 +153,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (pending(intent("requires_action", amount_minor=9)), BROKEN, "not the order's", "decide"),
     (paid(OPEN), BROKEN, "its PaymentIntent does not", "before you refund anything"),
     (paid(DONE, intent("succeeded", "pi_2")), BROKEN, "pi_2 is succeeded", "#moneydiffers"),
+    (pending(intent("canceled"), intent("succeeded", "pi_2")), BROKEN, "pi_2 is succeeded", "#restore-a-table"),
     (paid(intent("succeeded", amount_minor=9)), BROKEN, "are not the row's", "#moneydiffers"),
     (paid(intent("succeeded", currency="USD")), BROKEN, "are not the row's", "#moneydiffers"),
     (paid(intent("succeeded", order_id=None)), BROKEN, "are not the row's", "#moneydiffers"),

@@ -10,7 +10,7 @@ import pytest
 from onecharge.contract.events import EventType
 from onecharge.contract.states import PaymentState
 from onecharge.payments.payment_intents import PaymentIntents
-from onecharge.payments.payments_table import Payment, PaymentStore
+from onecharge.payments.payments_table import DUPLICATE, Payment, PaymentStore
 from onecharge.payments.stripe_events import ReconcileCheckpoint
 from onecharge.payments.stripe_responses import Failure, Response, ResponseKind
 from onecharge.runtime.checkpoints import CheckpointStore
@@ -282,6 +282,16 @@ def test_a_row_that_was_put_back_says_first_what_stripe_says(reconciled: Operate
     assert said(reconciled, "--yes") == [EMITTED]
     row = reconciled.row(order_id)
     assert (row["amount_refunded_minor"], row["last_emitted_at"] >= NOW) == (700, True)
+
+
+def test_a_row_that_names_a_duplicate_is_held_and_named(reconciled: OperatedStack) -> None:
+    """However old it is, and though nothing is sent of it."""
+    with reconciled.hours_ago(60 * 24):
+        order_id = reconciled.place(status="PAID", payment_revision=NOW).order_id
+        own = reconciled.intent(order_id)
+        reconciled.claim(order_id, payment_intent_id=own, **FREE)
+    reconciled.stack.stripe.v1.payment_intents.cancel(own, {"cancellation_reason": "duplicate"})
+    assert (said(reconciled, "--yes"), reconciled.payment(order_id).held_because) == (["it is held"], DUPLICATE)
 
 
 def test_a_row_that_changes_meanwhile_is_named(reconciled: OperatedStack, monkeypatch: pytest.MonkeyPatch) -> None:

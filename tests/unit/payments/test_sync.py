@@ -17,7 +17,7 @@ from onecharge.payments.sync import TRIES, cause_of, sync
 from onecharge.payments.time_bounds import RETENTION_SECONDS
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.secrets import SecretUnavailable
-from tests.shop.builders import ORDER_ID, T0
+from tests.shop.builders import AMOUNT_MINOR, ORDER_ID, T0
 from tests.shop.scripted_stripe import ASKS_FOR_ACTION, DECLINED, afterwards, meanwhile
 from tests.shop.sdk import sdk_error
 from tests.shop.shop import Shop, order_id
@@ -223,6 +223,16 @@ def test_a_dispute_beside_the_one_that_counts_is_an_alarm_too(shop: Shop) -> Non
         *(("du_0", one), ("du_0", none), ("du_0", one), ("du_0", none)),
         *(("du_2", one), ("du_2", one), ("du_2", none)),
     ]
+
+
+def test_a_dispute_of_a_second_charge_that_was_refunded_is_an_alarm(shop: Shop) -> None:
+    """No money is left to find out about; and the row, which names the first charge, never shows the dispute."""
+    shop.deliver()
+    intent_id = paid_elsewhere(shop)["data"]["object"]["id"]
+    happens(shop, shop.stripe.refund_by_hand(intent_id, AMOUNT_MINOR))
+    assert raised(shop) == []
+    happens(shop, shop.stripe.disputed(intent_id, "needs_response"))
+    assert (shop.payment().dispute, raised(shop)) == (None, [Cause.CHARGE_DISPUTED])
 
 
 # ---------------------------------------------------------------- others write, too; outages
