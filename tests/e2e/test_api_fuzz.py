@@ -16,13 +16,15 @@ _CHECKS = (
 )
 """All that can hold. Left out: a valid body may name what is not for sale; the token is sent with each request; and API
 Gateway answers 404 instead of 405."""
-_CARDS = {"pm_card_visa": "PAID", DECLINED_CARD: "PAYMENT_DECLINED", THREE_D_SECURE_CARD: "REQUIRES_ACTION"}
+_CARDS = {DECLINED_CARD: "PAYMENT_DECLINED", "pm_card_visa": "PAID", THREE_D_SECURE_CARD: "REQUIRES_ACTION"}
 
 
 def test_every_answer_is_described_and_none_is_5xx(shop: DeployedShop, tmp_path: Path) -> None:
     """Data that the description allows and data that it does not: headers, paths, queries, bodies and methods."""
-    placed = {str(shop.order(payment_method=card).json()["order_id"]): status for card, status in _CARDS.items()}
-    assert {order_id: shop.decided_status(order_id) for order_id in placed} == placed
+    canceled, *_ = placed = [shop.placed(card, _CARDS[card]) for card in (DECLINED_CARD, *_CARDS)]
+    # However slow the machine is, a further cancellation is answered with 200.
+    shop.post(f"{canceled}/cancel")
+    assert shop.decided_status(canceled) == "CANCELED"
 
     token = shop.stack.issuer.token("cus_e2e", "onecharge/refund")
     exchanges = tmp_path / "exchanges.har"
@@ -49,5 +51,4 @@ def test_every_answer_is_described_and_none_is_5xx(shop: DeployedShop, tmp_path:
 
     entries = json.loads(exchanges.read_text())["log"]["entries"]
     seen = {(each["request"]["method"], each["response"]["status"]) for each in entries}
-    assert {("GET", 200), ("POST", 202), ("POST", 400), ("POST", 404), ("POST", 409)} <= seen
-    assert ("POST", 200) in seen
+    assert {("GET", 200), ("POST", 200), ("POST", 202), ("POST", 400), ("POST", 404), ("POST", 409)} <= seen

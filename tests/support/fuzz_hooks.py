@@ -13,9 +13,8 @@ import schemathesis
 
 _ORDER_IDS = itertools.cycle(os.environ["FUZZ_ORDER_IDS"].split(","))
 _SKU, _CURRENCY = os.environ["FUZZ_SKU"], os.environ["FUZZ_CURRENCY"]
-_CARDS = itertools.cycle(
-    ("pm_card_visa", "pm_card_visa_chargeDeclinedInsufficientFunds", "pm_card_threeDSecure2Required")
-)
+_VISA = "pm_card_visa"
+_CARDS = itertools.cycle((_VISA, f"{_VISA}_chargeDeclinedInsufficientFunds", "pm_card_threeDSecure2Required"))
 _COUNT = itertools.count()
 _PLACED = set[str]()
 
