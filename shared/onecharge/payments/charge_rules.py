@@ -77,7 +77,7 @@ def decide(row: Payment, intent: StripeIntent, *, is_answered: bool) -> Step:
         is_answered: whether Stripe has answered this attempt's confirm. If so, a PaymentIntent still open was declined.
     """
     if intent.is_duplicate_of(row.request.money):
-        return Held(DUPLICATE, alarm=Cause.HELD, kept=held_as_duplicate(row))
+        return Held(DUPLICATE, alarm=Cause.HELD, kept=HELD_AS_DUPLICATE)
     if intent.status == "canceled":
         # It can never be charged, no matter who canceled it or what its amount is.
         return Outcome(PaymentState.CANCELED, intent, reason_of_cancellation(intent))
@@ -128,9 +128,8 @@ def refunds_and_dispute(intent: StripeIntent) -> dict[str, Any]:
 # ---------------------------------------------------------------- what it was canceled for
 
 
-def held_as_duplicate(row: Payment) -> dict[str, str | None]:
-    """What holds a row that names a duplicate. An earlier reason stays: `release` looks further back for it."""
-    return {"payment_intent_id": None, "held_because": row.held_because or DUPLICATE}
+HELD_AS_DUPLICATE = {"payment_intent_id": None, "held_because": DUPLICATE}
+"""What a row that names a duplicate becomes."""
 
 
 def reason_of_cancellation(intent: StripeIntent) -> str | None:

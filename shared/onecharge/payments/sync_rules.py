@@ -8,9 +8,9 @@ from typing import Any
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.charge_rules import (
+    HELD_AS_DUPLICATE,
     Outcome,
     final_changes,
-    held_as_duplicate,
     reason_of_cancellation,
     refunds_and_dispute,
 )
@@ -51,7 +51,7 @@ def find_difference(
     if row.state is PaymentState.SUCCEEDED:
         return Difference("the row says SUCCEEDED, and its PaymentIntent does not", alarm=Cause.MONEY_DIFFERS)
     if intent.is_duplicate_of(row.request.money) and row.state in UNPAID and row.lease_expires_at <= now:
-        held = {**pending_since(row.request.order_id, now), **held_as_duplicate(row)}
+        held = {**pending_since(row.request.order_id, now), **HELD_AS_DUPLICATE}
         return Difference("it was canceled as a duplicate of another: the row is held", held, Cause.HELD)
     if intent.status == "canceled" and row.state in (PaymentState.DECLINED, PaymentState.REQUIRES_ACTION):
         outcome = Outcome(PaymentState.CANCELED, intent, reason_of_cancellation(intent))
