@@ -114,7 +114,7 @@ def _difference(facts: Facts, intent: StripeIntent, release: str) -> Finding | N
         return Finding(BROKEN, says, f"reconcile writes it within 40 minutes after the charge; {_RESTORE}")
     if found.changes or found.expires:
         return Finding(WAITS, says, "the webhook writes it, the next delivery, or reconcile within 40 minutes")
-    if facts.own and facts.own.intent.status == "canceled":  # An older row was put back: this may be all that is paid.
+    if row and facts.own and facts.own.intent.is_duplicate_of(row.request.money):  # This may be all that was paid.
         return Finding(BROKEN, says, _RESTORE)
     is_released = row is not None and row.payment_intent_id is None and row.state in UNPAID
     return Finding(BROKEN, says, f"{release} --yes" if is_released else _MONEY)

@@ -1,8 +1,7 @@
 """Release what is held: orders whose PaymentIntent may no longer be created, since Stripe may have lost their keys.
 
 It reads Stripe's complete list since the order was placed. What it finds is stored, or canceled; if it finds nothing,
-the worker may create a PaymentIntent once more. Then the order's present event is published. Exit status: 0 if each
-order is released, 1 if not.
+the worker may create one once more. Then the order's event is published. Exit status: 0 if each is released, else 1.
 """
 
 import re
@@ -108,7 +107,7 @@ def decide(row: Payment, found: Iterable[StripeIntent], *, shop: str, of: str | 
         found: every PaymentIntent that names the order, in its metadata, its charge's or a description.
         of: the id of the PaymentIntent that pays the order, if several have succeeded.
     """
-    found = sorted(found, key=lambda each: each.created)
+    found = sorted(found, key=lambda each: (each.is_duplicate_of(row.request.money), each.created))
     if strange := [each for each in found if not row.request.matches(each, shop)]:
         raise Blocked(f"{_ids(strange)} names the order, but shop, order, customer, amount or currency do not agree")
     succeeded = [each for each in found if each.status == "succeeded" and of in (None, each.payment_intent_id)]
@@ -239,12 +238,11 @@ class Release:
         yield from self.stripe.client.v1.payment_intents.list(given).auto_paging_iter()
 
     def _placed_at(self, row: Payment) -> int:
-        """When the order was placed: by its row, or by the order itself if that is earlier.
+        """When the order was placed first: by its row, or by the order itself if that is earlier.
 
-        An order that was lost may have been placed again: whatever holds a young row was at Stripe before it.
+        If it was lost and placed again, both have the later time: by a day at most, or it is a limit of the protocol.
         """
-        order, by_row = self.orders.find(row.request.order_id), row.request.placed_at
-        by_row -= _PLACED_AGAIN_SECONDS if row.held_because else 0
+        order, by_row = self.orders.find(row.request.order_id), row.request.placed_at - _PLACED_AGAIN_SECONDS
         return min(by_row, seconds_of(order.placed_at)) if order else by_row
 
     def _require_our_account(self, *, without: str = "") -> bool:

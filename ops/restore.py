@@ -23,6 +23,7 @@ from onecharge.contract.events import Event
 from onecharge.contract.refund_events import REFUND_ID_PATTERN
 from onecharge.contract.states import PaymentState
 from onecharge.orders.refund_store import OrderRefundStore
+from onecharge.payments.charge_rules import is_held
 from onecharge.payments.payment_intents import metadata_of
 from onecharge.payments.payments_table import UNPAID, Payment, WriteRefused, payment_of
 from onecharge.payments.refund import tell
@@ -156,7 +157,8 @@ class Mending:
                 if not is_complete:
                     raise Blocked(CHANGED)
                 found = decide(row, intents, shop=tools.shop)
-                if found.store and found.store.is_open and tools.now() < creates_until(row):
+                is_workers = found.store and (found.store.is_open or found.store.is_duplicate_of(row.request.money))
+                if is_workers and tools.now() < creates_until(row):
                     return  # Its worker arrives at the one that its keys return, which may be another one.
                 if found.cancel:
                     raise Blocked("a PaymentIntent too many is open: `release` it")
@@ -211,7 +213,7 @@ class Mending:
         if row.payment_intent_id and row.revision < seen and not self.release.is_dry_run:
             # It was put back, and its total with it: emitted, that would replace the order's.
             row = sync_row(order_id, row.payment_intent_id, tools) or row
-            found += ["it is held"] * (row.held_because is not None)
+            found += ["it is held"] * is_held(row, tools.now())
         if row.state is not PaymentState.PENDING and row.revision != seen:
             # Above what the order has seen, also if another clock was ahead of this one.
             at = max(tools.now(), seen + 1)

@@ -191,15 +191,10 @@ class OperatedStack:
 
     def intent(self, order_id: str, *, confirm: str | None = None, **changes: Any) -> str:
         """A PaymentIntent of the order at Stripe, with `confirm` a payment method that it is confirmed with."""
-        parameters: Any = {
-            "amount": 2500,
-            "currency": "eur",
-            "allowed_payment_method_types": ["card"],
-            "metadata": {"shop": SHOP, "order_id": order_id, "customer_id": "cus_1", "placed_at": "1"},
-            "description": description_of(order_id),
-            **({"confirm": True, "payment_method": confirm} if confirm else {}),
-            **changes,
-        }
+        metadata = {"shop": SHOP, "order_id": order_id, "customer_id": "cus_1"}
+        parameters: Any = {"amount": 2500, "currency": "eur", "allowed_payment_method_types": ["card"]}
+        parameters |= {"metadata": metadata, "description": description_of(order_id), **changes}
+        parameters |= {"confirm": True, "payment_method": confirm} if confirm else {}
         return self.stack.stripe.v1.payment_intents.create(parameters).id
 
     def refund(self, order_id: str, amount: int, /, **metadata: str) -> str:

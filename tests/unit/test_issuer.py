@@ -97,19 +97,14 @@ def test_a_code_without_what_began_it_is_refused(issuer: Issuer, wrong: dict[str
     assert (refused.status_code, refused.json()) == (400, {"error": "invalid_grant"})
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"redirect_uri": "https://elsewhere.example/"},
-        {"redirect_uri": "http://elsewhere.example\\@127.0.0.1:8000/"},
-        {"redirect_uri": "http://127.0.0.1:8000@elsewhere.example/"},
-        {"redirect_uri": "javascript://127.0.0.1/%0aalert(1)"},
-        {"code_challenge_method": "plain"},
-        {"code_challenge": ""},
-        {"client_id": "another"},
-    ],
-    ids=str,
+ELSEWHERE = (
+    *("https://elsewhere.example/", "http://elsewhere.example\\@127.0.0.1:8000/"),
+    *("http://127.0.0.1:8000@elsewhere.example/", "javascript://127.0.0.1/%0aalert(1)"),
 )
+OTHERS: list[dict[str, str]] = [{"code_challenge_method": "plain"}, {"code_challenge": ""}, {"client_id": "another"}]
+
+
+@pytest.mark.parametrize("wrong", [*({"redirect_uri": each} for each in ELSEWHERE), *OTHERS], ids=str)
 def test_only_a_page_of_this_machine_signs_in(issuer: Issuer, wrong: dict[str, str]) -> None:
     """With PKCE, by S256. Nothing of the request is repeated in the answer, and no other site reads or frames it: one
     whose name resolves to this machine is of the issuer's own origin, so its Host is refused."""

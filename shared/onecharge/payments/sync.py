@@ -53,7 +53,7 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
     differs = _compare(row, intent, tools) is not None if intent else not _shows(row, event, tools)
     if differs:
         sync_row(order_id, event.payment_intent_id, tools, is_disputed=is_disputed)
-    elif intent:
+    elif intent and is_disputed and row and row.lease_expires_at <= tools.now():
         # A row that names another PaymentIntent will not show the dispute: each reading of the event raises the alarm.
         report_dispute(order_id, row, intent, tools)
     return order_id

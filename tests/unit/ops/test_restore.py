@@ -161,11 +161,15 @@ def test_what_is_not_certain_is_named_and_left(
     assert says in document["found"][0]["what"]
 
 
-def test_an_open_payment_intent_of_a_young_order_is_its_workers(reconciled: OperatedStack) -> None:
-    """Its keys may return another one: stored, and lost again, the order would be charged by both."""
+@pytest.mark.parametrize("is_duplicate", [False, True])
+def test_what_is_unpaid_of_a_young_order_is_its_workers(reconciled: OperatedStack, *, is_duplicate: bool) -> None:
+    """Its keys may return another one: stored, and lost again, the order would be charged by both. A duplicate's row is
+    held by its worker, and then released."""
     order_id = reconciled.place().order_id
     reconciled.claim(order_id, **FREE)
-    reconciled.intent(order_id)
+    own = reconciled.intent(order_id)
+    if is_duplicate:
+        reconciled.stack.stripe.v1.payment_intents.cancel(own, {"cancellation_reason": "duplicate"})
     before, document = reconciled.row(order_id), restored(reconciled, "--yes")
     assert (document["found"], reconciled.row(order_id)) == ([], before)
 
