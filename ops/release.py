@@ -19,7 +19,7 @@ from onecharge.orders.store import OrderStore
 from onecharge.orders.transitions import WAITING
 from onecharge.payments.charge_rules import CREATE_SECONDS, Outcome, final_changes, is_held, reason_of_cancellation
 from onecharge.payments.payment_intents import PaymentIntents, metadata_of, read_intent
-from onecharge.payments.payments_table import DUPLICATE, OTHER_PARAMETERS, Payment, PaymentStore, WriteRefused
+from onecharge.payments.payments_table import DUPLICATE, PARAMETERS_DIFFER, Payment, PaymentStore, WriteRefused
 from onecharge.payments.stripe_responses import ResponseKind, StripeIntent
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from onecharge.runtime.dynamodb import ALL_SHARDS
@@ -155,7 +155,7 @@ def creates_until(row: Payment) -> int:
 
 def changes_without(row: Payment, order: StoredOrder | None, now: int, *, has_looked: bool) -> dict[str, Any]:
     """What is written to the row if Stripe has nothing of the order. Raises Blocked."""
-    if row.held_because in (OTHER_PARAMETERS, DUPLICATE) and not (has_looked or row.cancel_requested_at):
+    if row.held_because in (PARAMETERS_DIFFER, DUPLICATE) and not (has_looked or row.cancel_requested_at):
         raise Blocked(f"{row.held_because}: look for what the order paid, then say --nothing")
     if order is None or order.status is OrderStatus.PAID:
         raise Blocked(f"Stripe has nothing of it, and the order is {order.status if order else 'not in Orders'}")
@@ -303,7 +303,7 @@ class Release:
         if store.is_open and order and order.status is OrderStatus.CANCELED:
             raise Blocked(f"the order is CANCELED, but {store.payment_intent_id} is open: cancel it at Stripe")
         if store.is_duplicate_of(row.request.money) and not self.has_looked:
-            raise Blocked(f"{store.payment_intent_id} is a duplicate: look for what the order paid, then say --nothing")
+            raise Blocked(f"{store.payment_intent_id} is a duplicate: if the order paid nothing, --nothing cancels it")
         store = self.stripe.with_dispute_that_counts(store)
         # First: the page of a customer may still confirm one of them. If this is interrupted, a person has to look.
         for each in cancel if not self.is_dry_run else ():

@@ -41,7 +41,7 @@ def update_order(
         transition = _CANCELED
         unmoved = _move(orders, outcome, transition)
     if unmoved:
-        _write_beside_status(unmoved, event, transition, orders=orders, logger=logger, count=count)
+        _write_beside_status(unmoved, event, orders=orders, logger=logger, count=count)
     else:
         count(f"Order.{transition.status}")
         logger.info("order updated", extra={"status": transition.status, **event.log_fields})
@@ -101,16 +101,10 @@ def _bound(changes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def _write_beside_status(
-    order: StoredOrder,
-    event: PaymentOutcomeEvent,
-    transition: Transition,
-    *,
-    orders: OrderStore,
-    logger: Logger,
-    count: Callable[[str], None],
+    order: StoredOrder, event: PaymentOutcomeEvent, *, orders: OrderStore, logger: Logger, count: Callable[[str], None]
 ) -> None:
     """Write what is new beside the status, and raise an alarm if a person has to see the outcome."""
-    outcome, fields = event.data, {"status": transition.status, **event.log_fields}
+    outcome, fields = event.data, {"status": order.status, **event.log_fields}
     if order.money == outcome.money and _write_facts(orders, outcome):
         logger.info("refunds and dispute of the order updated", extra=fields)
     else:

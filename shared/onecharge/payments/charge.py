@@ -23,7 +23,7 @@ from onecharge.payments.charge_rules import (
     is_held,
     window_age_seconds,
 )
-from onecharge.payments.payments_table import KEYS_USED_UP, OTHER_PARAMETERS, Payment
+from onecharge.payments.payments_table import KEYS_USED_UP, PARAMETERS_DIFFER, Payment
 from onecharge.payments.stripe_responses import Deferred, Failure, ResponseKind, StripeIntent
 from onecharge.payments.tools import Tools
 from onecharge.runtime.alarms import Cause
@@ -87,7 +87,7 @@ def create(row: Payment, tools: Tools) -> StripeIntent | Outcome:
         if failure.kind is ResponseKind.AMOUNT_REFUSED:
             return Outcome(PaymentState.CANCELED, reason=NOT_CHARGEABLE)
         if failure.kind is ResponseKind.OTHER_PARAMETERS:
-            raise Held(OTHER_PARAMETERS, alarm=Cause.REQUEST_REFUSED, kept={"held_because": OTHER_PARAMETERS})
+            raise Held(PARAMETERS_DIFFER, alarm=Cause.REQUEST_REFUSED, kept={"held_because": PARAMETERS_DIFFER})
         # Only a replay shows that this key is used up.
         if not response.is_replay:
             raise failure.deferred

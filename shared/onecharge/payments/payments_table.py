@@ -25,7 +25,7 @@ TERMINAL = (PaymentState.SUCCEEDED, PaymentState.CANCELED)
 
 UNPAID = (PaymentState.PENDING, PaymentState.DECLINED, PaymentState.REQUIRES_ACTION)
 
-OTHER_PARAMETERS = "Stripe knows the key with other parameters"
+PARAMETERS_DIFFER = "Stripe knows the key with other parameters"
 """A PaymentIntent may exist that no key returns, such as one created before the order was lost and placed again."""
 KEYS_USED_UP = "every key of the window replays a failure"
 DUPLICATE = "its PaymentIntent was canceled as a duplicate of another one"
@@ -71,7 +71,7 @@ class Payment:
     released_at: int | None = None
     cancel_requested_at: int | None = None
     held_because: str | None = None
-    """OTHER_PARAMETERS, KEYS_USED_UP or DUPLICATE."""
+    """PARAMETERS_DIFFER, KEYS_USED_UP or DUPLICATE."""
     lease_owner: str | None = None
     lease_expires_at: int = 0
     revision: int = 0

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from onecharge.contract.states import PaymentState
 from onecharge.payments.disputes import Dispute
-from onecharge.payments.payments_table import Payment, WriteRefused
+from onecharge.payments.payments_table import TERMINAL, Payment, WriteRefused
 from onecharge.payments.stripe_errors import classify
 from onecharge.payments.stripe_events import StripeEvent
 from onecharge.payments.stripe_responses import Deferred, ResponseKind, StripeIntent
@@ -30,16 +30,15 @@ from onecharge.runtime.secrets import SecretUnavailable
 def sync(event: StripeEvent, tools: Tools) -> str | None:
     """Make the row of the event's payment say what Stripe says now. Idempotent.
 
-    What is written was read at Stripe after the row. So an event that does not name its order is asked about twice: for
-    its order, and for the row's.
+    What is written was read at Stripe after the row: so an event that does not name its order is asked about twice.
 
     Returns the order's id; None if the event is of another shop. Raises OUTAGES.
     """
     intent: StripeIntent | None = None
-    order_id, shop, is_disputed = event.order_id, event.shop, event.dispute is not None
-    if is_disputed or event.stripe_refund_id is not None:
+    order_id, shop, is_dispute = event.order_id, event.shop, event.dispute is not None
+    if is_dispute or event.stripe_refund_id is not None:
         # A dispute or a refund does not name its order.
-        intent = tools.fetch_intent(event.payment_intent_id, is_disputed=is_disputed)
+        intent = tools.fetch_intent(event.payment_intent_id, is_disputed=is_dispute)
         order_id, shop = intent.order_id, intent.shop
     if order_id is None or shop != tools.shop:
         tools.count("EventOfAnotherShop")
@@ -49,12 +48,12 @@ def sync(event: StripeEvent, tools: Tools) -> str | None:
     if intent and event.dispute and event.dispute.dispute_id != counting_id:
         # A charge may have several disputes, and each needs a response; the row has only the one that counts. So this
         # alarm is raised each time that the event is read.
-        _alarm_if_response_due(event.dispute, order_id, row, intent, tools)
+        _alarm_if_due(event.dispute, order_id, row, intent, tools)
     differs = _compare(row, intent, tools) is not None if intent else not _shows(row, event, tools)
     if differs:
-        sync_row(order_id, event.payment_intent_id, tools, is_disputed=is_disputed)
-    elif intent and is_disputed and row and row.lease_expires_at <= tools.now():
-        # A row that names another PaymentIntent will not show the dispute: each reading of the event raises the alarm.
+        sync_row(order_id, event.payment_intent_id, tools, is_disputed=is_dispute)
+    elif intent and is_dispute and row and (row.payment_intent_id != intent.payment_intent_id or row.state in TERMINAL):
+        # A row that names another PaymentIntent, or is CANCELED, never shows it: each reading raises the alarm.
         report_dispute(order_id, row, intent, tools)
     return order_id
 
@@ -120,12 +119,10 @@ def _write(order_id: str, row: Payment | None, intent: StripeIntent, found: Diff
 def report_dispute(order_id: str, row: Payment | None, intent: StripeIntent, tools: Tools) -> None:
     """Raise an alarm if the dispute that counts newly needs a response."""
     if intent.dispute and (row is None or row.dispute != intent.dispute):
-        _alarm_if_response_due(intent.dispute, order_id, row, intent, tools)
+        _alarm_if_due(intent.dispute, order_id, row, intent, tools)
 
 
-def _alarm_if_response_due(
-    dispute: Dispute, order_id: str, row: Payment | None, intent: StripeIntent, tools: Tools
-) -> None:
+def _alarm_if_due(dispute: Dispute, order_id: str, row: Payment | None, intent: StripeIntent, tools: Tools) -> None:
     if dispute.needs_response:
         about = {"order_id": order_id, "dispute_id": dispute.dispute_id, "dispute_status": dispute.status}
         tools.alarm(Cause.CHARGE_DISPUTED, "charge disputed: respond at Stripe", row, intent, **about)

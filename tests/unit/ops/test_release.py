@@ -12,7 +12,7 @@ import pytest
 from onecharge.contract.states import OrderStatus, PaymentState
 from onecharge.orders.schema import StoredOrder
 from onecharge.payments.charge_rules import CREATE_SECONDS
-from onecharge.payments.payments_table import DUPLICATE, KEYS_USED_UP, OTHER_PARAMETERS
+from onecharge.payments.payments_table import DUPLICATE, KEYS_USED_UP, PARAMETERS_DIFFER
 from onecharge.payments.stripe_responses import StripeIntent
 from onecharge.payments.time_bounds import FUTURE_MAX_SECONDS
 from ops.output import Problem
@@ -137,9 +137,9 @@ def test_it_is_released_once_the_first_window_is_over_by_every_clock(operated: O
         (OrderStatus.PAID, {}, None),
         (None, {}, None),
         (OrderStatus.PENDING, {"amount_minor": 9}, None),
-        (OrderStatus.PENDING, {"held_because": OTHER_PARAMETERS}, None),
+        (OrderStatus.PENDING, {"held_because": PARAMETERS_DIFFER}, None),
         (OrderStatus.PENDING, {"held_because": DUPLICATE}, None),
-        (OrderStatus.CANCELING, {"held_because": OTHER_PARAMETERS, "cancel_requested_at": 1}, {"is_released": True}),
+        (OrderStatus.CANCELING, {"held_because": PARAMETERS_DIFFER, "cancel_requested_at": 1}, {"is_released": True}),
     ],
     ids=str,
 )
@@ -165,7 +165,7 @@ def test_what_becomes_of_a_row_that_stripe_has_nothing_of(
 @pytest.mark.parametrize("state", [PaymentState.PENDING, PaymentState.CANCELED])
 def test_with_nothing_a_person_says_what_the_order_paid_before(operated: OperatedStack, state: PaymentState) -> None:
     """A key was misused, or all that Stripe lists is a duplicate: what was charged may be older than the look."""
-    order_id = held(operated, held_because=OTHER_PARAMETERS).order_id
+    order_id = held(operated, held_because=PARAMETERS_DIFFER).order_id
     if state is PaymentState.CANCELED:
         operated.stack.stripe.v1.payment_intents.cancel(operated.intent(order_id), {"cancellation_reason": "duplicate"})
     before = operated.row(order_id)

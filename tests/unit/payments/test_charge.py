@@ -12,7 +12,7 @@ import pytest
 
 from onecharge.payments.charge import STEPS_MAX, charge
 from onecharge.payments.charge_rules import CREATE_SECONDS, KEY_AGES_SECONDS, NOT_CHARGEABLE
-from onecharge.payments.payments_table import DUPLICATE, OTHER_PARAMETERS
+from onecharge.payments.payments_table import DUPLICATE, PARAMETERS_DIFFER
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import Cause
 from onecharge.runtime.consumer import BackOff, Done
@@ -136,7 +136,7 @@ def test_a_key_used_with_other_parameters_is_held(shop: Shop, before: list[Step]
     assert shop.deliver() == Done()
     assert len(shop.stripe.requests) == len(before) + 1
     assert (shop.outcome, shop.payment().lease_expires_at) == (("PENDING", None), 0)
-    assert shop.payment().held_because == OTHER_PARAMETERS
+    assert shop.payment().held_because == PARAMETERS_DIFFER
     shop.passes(26 * HOUR)  # Stripe has forgotten the key.
     assert (shop.deliver(), shop.stripe.charged, shop.alarms) == (Done(), [], [Cause.REQUEST_REFUSED])
 
