@@ -31,7 +31,7 @@ FIELD = [
     ("functions/orders_api/place_order.py", r"class OrderRequest.*?max_length=100\)\]\n", NOTE),
     (
         "functions/orders_api/place_order.py",
-        r"item = new_order_item\(.*?correlation_id=correlation_id,\n",
+        r"item = new_order_item\(.*?correlation_id=request.correlation_id,\n",
         "            note=wanted.note,\n",
     ),
     ("shared/onecharge/orders/schema.py", r"class StoredOrder\(.*?placed_at: Timestamp\n", NOTE),
