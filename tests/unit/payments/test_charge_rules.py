@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onecharge.contract.states import PaymentState
-from onecharge.payments.charge_rules import CREATE_SECONDS, Cancel, Confirm, Outcome, decide, is_held, may_create
+from onecharge.payments.charge_rules import CREATE_SECONDS, Cancel, Confirm, Held, Outcome, decide, is_held, may_create
 from onecharge.payments.payments_table import DUPLICATE, KEYS_USED_UP
 from onecharge.payments.stripe_responses import Deferred
 from onecharge.runtime.alarms import Cause
@@ -65,7 +65,7 @@ def test_a_duplicate_of_another_does_not_end_the_order() -> None:
     a person has looked, whatever held it before."""
     duplicate = intent("canceled", cancellation_reason="duplicate")
     step: Any = decide(payment(held_because=KEYS_USED_UP), duplicate, is_answered=False)
-    assert step.kept == {"payment_intent_id": None, "held_because": DUPLICATE}
+    assert (type(step), step.kept) == (Held, {"payment_intent_id": None, "held_because": DUPLICATE})
     assert isinstance(decide(payment(), replace(duplicate, amount_minor=9), is_answered=False), Outcome)
 
 
